@@ -1,0 +1,124 @@
+"""SpeculativeConfig and EngineConfig: what an engine is built from. Frozen, validated, printable."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Self
+
+from draftproof.errors import ParameterError
+
+METHODS: Final = ("ngram", "suffix", "draft_model")
+LATER_METHODS: Final = ("mtp", "eagle3", "dflash", "dspark")
+VERIFIERS: Final = ("keyed", "match", "rejection", "block")
+DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
+CHAINS: Final = ("vllm", "hf", "llama.cpp", "mlx")
+MAX_SPECULATIVE_TOKENS: Final = 128
+
+
+class _FromMapping:
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> Self:
+        """Builds the config from a mapping; an unknown key is a ParameterError that suggests the nearest."""
+        known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        for key in given:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                raise ParameterError(
+                    key,
+                    given[key],
+                    f"one of the fields {', '.join(known)}",
+                    f"did you mean {near[0]!r}?" if near else "remove it",
+                )
+        return cls(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain values, for reports."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeConfig(_FromMapping):
+    """How to draft and how to verify. Field names are vLLM's where vLLM has one.
+
+    method: ngram (prompt lookup), suffix (suffix automaton), draft_model (a smaller model).
+    num_speculative_tokens: drafted tokens per pass; the most of them when draft_length is "auto".
+    draft_length: "auto" chooses 0 to num_speculative_tokens before each pass; "fixed" drafts that many.
+    verifier: keyed (replay guarantee; greedy at temperature 0), match, rejection, block (exact-law).
+    model: draft_model's folder, GGUF file or hub name.
+    prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
+    prompt_lookup_min as its shortest match.
+    share_target_noise: under keyed, let the drafter draw with the target's own noise.
+    """
+
+    method: str = "ngram"
+    num_speculative_tokens: int = 8
+    draft_length: str = "auto"
+    verifier: str = "keyed"
+    model: str | None = None
+    prompt_lookup_min: int = 2
+    prompt_lookup_max: int = 5
+    share_target_noise: bool = True
+
+    def __post_init__(self) -> None:
+        if self.method in LATER_METHODS:
+            raise ParameterError(
+                "method", self.method, f"one of {', '.join(METHODS)}", "learned drafters come in a later release"
+            )
+        _one_of("method", self.method, METHODS)
+        _one_of(
+            "verifier", self.verifier, VERIFIERS, "greedy is keyed's case of temperature 0, and is chosen by itself"
+        )
+        _one_of("draft_length", self.draft_length, ("auto", "fixed"))
+        _integer("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_SPECULATIVE_TOKENS)
+        _integer("prompt_lookup_min", self.prompt_lookup_min, 1, 64)
+        _integer("prompt_lookup_max", self.prompt_lookup_max, self.prompt_lookup_min, 64)
+        if (self.method == "draft_model") != (self.model is not None):
+            raise ParameterError(
+                "model",
+                self.model,
+                "a draft model's folder, GGUF file or name with method 'draft_model', and unset with the others",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig(_FromMapping):
+    """Where and how the target runs.
+
+    model: None for the embedded default model, else a local folder, a GGUF file or a hub name.
+    dtype: "auto" is bfloat16 where the device has it in hardware, float32 otherwise.
+    invariant: run every forward at fixed shapes, so that a row's logits are the same bits whatever
+    shares its forward; None turns it on below float32.
+    max_num_seqs: how many requests run at once. max_model_len: positions, the model's own if None.
+    chain: whose order of filters and rule of ties: vllm, hf, llama.cpp, mlx. chain_dtype: of the laws.
+    """
+
+    model: str | None = None
+    dtype: str = "auto"
+    device: str = "cpu"
+    invariant: bool | None = None
+    max_num_seqs: int = 1
+    max_model_len: int | None = None
+    chain: str = "vllm"
+    chain_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        _one_of("dtype", self.dtype, DTYPES)
+        _one_of("chain", self.chain, CHAINS)
+        _one_of("chain_dtype", self.chain_dtype, ("float32", "float64"))
+        _integer("max_num_seqs", self.max_num_seqs, 1, 1024)
+        if self.max_model_len is not None:
+            _integer("max_model_len", self.max_model_len, 2, 1 << 31)
+        if self.invariant not in (None, True, False):
+            raise ParameterError("invariant", self.invariant, "True, False or None")
+
+
+def _one_of(field: str, value: object, allowed: tuple[str, ...], hint: str = "") -> None:
+    if value not in allowed:
+        raise ParameterError(field, value, f"one of {', '.join(allowed)}", hint)
+
+
+def _integer(field: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ParameterError(field, value, f"an integer, {low} to {high}")

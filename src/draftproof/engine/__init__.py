@@ -1,0 +1,1 @@
+"""The engine: drafts, scores, verifies and commits, for a batch of requests."""

@@ -1,0 +1,108 @@
+"""A request on its way through the engine: its sequence so far, its noise, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from draftproof.core import Outcome, Verdict
+from draftproof.drafters.length import LengthPolicy
+from draftproof.engine.logprobs import TokenLogprobs
+from draftproof.engine.stats import AcceptanceRecord
+from draftproof.engine.stop import Stop, StopRules
+from draftproof.errors import DraftproofError, RequestError
+from draftproof.noise import KeyedNoise
+from draftproof.params import SamplingParams
+from draftproof.sampling import History, RowParams
+from draftproof.verify import Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One committed token, and how it came to be."""
+
+    token_id: int
+    outcome: Outcome
+    logprobs: TokenLogprobs | None = None
+
+    @property
+    def from_draft(self) -> bool:
+        """True if a drafter proposed this token and it was accepted."""
+        return self.outcome is Outcome.ACCEPTED
+
+
+@dataclass(slots=True)
+class Request:
+    """One sequence being generated. `context_ids` is prompt and output in one growing list."""
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    row_params: RowParams
+    seed: int
+    noise: KeyedNoise
+    verifier: Verifier
+    stop_rules: StopRules
+    length_policy: LengthPolicy | None
+    history: History
+    context_ids: list[int]
+    share_target_noise: bool = True
+    slot: int = -1
+    confidence: float | None = None
+    emitted: list[Emitted] = field(default_factory=list)
+    record: AcceptanceRecord = field(default_factory=AcceptanceRecord)
+    stop: Stop | None = None
+    error: RequestError | None = None
+    arrived_s: float = field(default_factory=perf_counter)
+    first_token_s: float | None = None
+    num_first_pass: int = 0
+    finished_s: float | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """True once a stop rule, an error or a cancellation ended the request."""
+        return self.finished_s is not None
+
+    @property
+    def num_tokens_left(self) -> int:
+        """How many tokens the length rules still allow."""
+        return self.stop_rules.max_output_tokens - len(self.emitted)
+
+    def commit(self, verdict: Verdict, num_drafted: int, logprobs: Sequence[TokenLogprobs] | None) -> list[Emitted]:
+        """Takes the verdict's tokens one by one until a stop rule ends the request; returns what was kept.
+
+        logprobs: one for each of the verdict's tokens, if the request asked for them.
+        """
+        kept: list[Emitted] = []
+        for index, (token_id, decision) in enumerate(zip(verdict.token_ids, verdict.decisions, strict=True)):
+            kept.append(Emitted(token_id, decision.outcome, logprobs[index] if logprobs else None))
+            self.stop = self.stop_rules.push(token_id, len(self.emitted) + len(kept))
+            if self.stop is not None:
+                break
+        self.emitted += kept
+        token_ids = [token.token_id for token in kept]
+        self.context_ids += token_ids
+        self.history = self.history.extended(token_ids)
+        self.record.add(num_drafted, sum(token.from_draft for token in kept), len(kept))
+        if self.first_token_s is None:
+            self.first_token_s, self.num_first_pass = perf_counter(), len(kept)
+        if self.stop is not None:
+            self.finished_s = perf_counter()
+        return kept
+
+    def fail(self, error: RequestError) -> None:
+        """Ends this request with an error; what it has emitted stays."""
+        self.error = error
+        self.finished_s = perf_counter()
+
+    def fail_with(self, error: DraftproofError) -> None:
+        """Ends this request with an error that is not about one of its rows."""
+        wrapped = RequestError(str(error), request_id=self.request_id, position=len(self.context_ids))
+        wrapped.__cause__ = error
+        self.fail(wrapped)
+
+    def abort(self) -> None:
+        """Ends this request where it is."""
+        self.stop = Stop("abort")
+        self.finished_s = perf_counter()

@@ -1,0 +1,186 @@
+"""One pass over a batch of requests. Everything that decoding is, stands in `step`.
+
+    drafts   = drafter.propose(context)
+    laws     = chain(target.score(drafts))
+    verdicts = verifier(drafts, laws, noise)
+    commit; target.rewind; drafter.observe
+
+A request without a drafter takes the same road with an empty draft: plain decoding is the pass of
+draft length 0. The first token after the prompt is a verified row like every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from draftproof.core import Draft, Verdict
+from draftproof.drafters.base import Drafter, DraftRequest
+from draftproof.engine.logprobs import TokenLogprobs, token_logprobs
+from draftproof.engine.request import Emitted, Request
+from draftproof.engine.trace import TraceWriter
+from draftproof.errors import DraftproofError, LawError
+from draftproof.sampling import SamplerChain
+from draftproof.targets.base import ScoreRequest, Target
+from draftproof.verify.base import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What a step works with. drafter None: plain decoding."""
+
+    target: Target
+    chain: SamplerChain
+    drafter: Drafter | None
+    trace: TraceWriter | None = None
+
+
+def step(machinery: Machinery, requests: Sequence[Request]) -> list[tuple[Request, list[Emitted]]]:
+    """Runs one pass; returns what each request committed. A request's error ends that request alone."""
+    drafts = _propose(machinery, requests)
+    scores = _score(machinery, requests, drafts)
+    committed = []
+    for request, draft, logits in zip(requests, drafts, scores, strict=True):
+        laws = _laws(machinery.chain, request, draft, logits)
+        verdict = _verify(request, draft, laws)
+        kept = _commit(machinery, request, draft, laws, logits, verdict) if verdict else []
+        _rewind(machinery, request, draft, verdict)
+        committed.append((request, kept))
+    return committed
+
+
+def _propose(machinery: Machinery, requests: Sequence[Request]) -> list[Draft]:
+    drafts = [Draft.empty(len(request.context_ids)) for request in requests]
+    drafter = machinery.drafter
+    if drafter is None:
+        return drafts
+    asked: list[tuple[int, DraftRequest]] = []
+    for index, request in enumerate(requests):
+        num_tokens = _num_tokens(machinery.target, drafter, request)
+        if num_tokens > 0:
+            share = request.verifier.guarantee == "replay" and request.share_target_noise
+            asked.append(
+                (
+                    index,
+                    DraftRequest(
+                        slot=request.slot,
+                        context_ids=request.context_ids,
+                        num_tokens=num_tokens,
+                        noise=request.noise,
+                        share_target_field=share,
+                        row_params=request.row_params,
+                        history=request.history,
+                    ),
+                )
+            )
+    if not asked:
+        return drafts
+    began = perf_counter()
+    proposed = drafter.propose([ask for _, ask in asked])
+    seconds = perf_counter() - began
+    for (index, _), draft in zip(asked, proposed, strict=True):
+        drafts[index] = draft
+        policy = requests[index].length_policy
+        if policy is not None:
+            policy.observe_draft_cost(len(draft), seconds)
+    return drafts
+
+
+def _num_tokens(target: Target, drafter: Drafter, request: Request) -> int:
+    if request.length_policy is None:
+        return 0
+    # A pass emits one token more than it accepts, and appends one more than it drafts.
+    most = min(request.num_tokens_left, target.room(request.slot)) - 1
+    if most <= 0:
+        return 0
+    request.confidence = drafter.confidence(request.slot, request.context_ids)
+    if request.confidence is None and not drafter.proposes_without_confidence:
+        return 0
+    return min(most, request.length_policy.num_tokens(request.confidence))
+
+
+def _score(machinery: Machinery, requests: Sequence[Request], drafts: Sequence[Draft]) -> list[torch.Tensor]:
+    asked = [
+        ScoreRequest(
+            request.slot,
+            (request.context_ids[-1], *draft.token_ids),
+            None if draft.is_chain else (-1, *(parent + 1 for parent in draft.parents)),
+        )
+        for request, draft in zip(requests, drafts, strict=True)
+    ]
+    began = perf_counter()
+    scores = machinery.target.score(asked)
+    seconds = perf_counter() - began
+    width = max(len(ask.token_ids) for ask in asked)
+    for request in requests:
+        if request.length_policy is not None:
+            request.length_policy.observe_cost(width, seconds)
+    return scores
+
+
+def _laws(chain: SamplerChain, request: Request, draft: Draft, logits: torch.Tensor) -> list[Row]:
+    histories = [request.history]
+    for node, token_id in enumerate(draft.token_ids):
+        histories.append(histories[draft.parents[node] + 1].extended((token_id,)))
+    rows = chain.laws(logits, request.row_params, histories, errors="return")
+    depths = (0, *(depth + 1 for depth in draft.depths))
+    return [
+        row.at(request.request_id, draft.start + depth) if isinstance(row, LawError) else row
+        for row, depth in zip(rows, depths, strict=True)
+    ]
+
+
+def _verify(request: Request, draft: Draft, laws: Sequence[Row]) -> Verdict | None:
+    """The verdict; None if the request failed, or if this pass is to be run again without a draft.
+
+    Under a replay verifier a bad row past the first is met again by plain passes, so that a failing
+    request's text, too, is the same with speculation on and off. A ratio test may not be run again
+    after a look at its outcome.
+    """
+    try:
+        return request.verifier.verify(draft, laws, request.noise)
+    except LawError as error:
+        if len(draft) and request.verifier.guarantee == "replay":
+            request.length_policy = None
+        else:
+            request.fail(error)
+    except DraftproofError as error:
+        request.fail_with(error)
+    return None
+
+
+def _commit(
+    machinery: Machinery, request: Request, draft: Draft, laws: Sequence[Row], logits: torch.Tensor, verdict: Verdict
+) -> list[Emitted]:
+    kept = request.commit(verdict, len(draft), _logprobs(request, logits, verdict))
+    num_accepted = sum(token.from_draft for token in kept)
+    if request.length_policy is not None:
+        request.length_policy.observe(len(draft), num_accepted, request.confidence)
+    if machinery.trace is not None:
+        machinery.trace.write(request, draft, laws, verdict, len(kept))
+    return kept
+
+
+def _logprobs(request: Request, logits: torch.Tensor, verdict: Verdict) -> list[TokenLogprobs] | None:
+    if request.params.logprobs is None:
+        return None
+    rows = logits[[0, *(node + 1 for node in verdict.path)]]
+    return token_logprobs(rows[:, : request.row_params.vocab_size], verdict.token_ids, request.params.logprobs)
+
+
+def _rewind(machinery: Machinery, request: Request, draft: Draft, verdict: Verdict | None) -> None:
+    target, drafter = machinery.target, machinery.drafter
+    if request.is_finished:
+        target.release(request.slot)
+        if drafter is not None:
+            drafter.release(request.slot)
+        return
+    # The newest token is not in the cache: the next pass appends it.
+    length = len(request.context_ids) - 1
+    path = () if verdict is None or draft.is_chain else (0, *(node + 1 for node in verdict.path))
+    target.rewind(request.slot, length, path)
+    if drafter is not None and verdict is not None:
+        drafter.observe(request.slot, request.context_ids, verdict)

@@ -1,0 +1,306 @@
+"""LLM: a model, a way to speculate, and `generate`, `chat` and `stream_generate` over them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO, TypeAlias
+
+from draftproof.config import EngineConfig, SpeculativeConfig
+from draftproof.drafters import Drafter, make_drafter
+from draftproof.drafters.auto_length import AutoLength
+from draftproof.drafters.length import FixedLength, LengthPolicy
+from draftproof.engine.batch import run
+from draftproof.engine.detokenize import IncrementalDetokenizer
+from draftproof.engine.request import Emitted, Request
+from draftproof.engine.step import Machinery
+from draftproof.engine.stop import StopRules
+from draftproof.engine.trace import TraceWriter
+from draftproof.errors import ParameterError, PromptError
+from draftproof.noise import KeyedNoise, fresh_seed
+from draftproof.outputs import (
+    CompletionOutput,
+    GenerationFailed,
+    GenerationInterrupted,
+    RequestMetrics,
+    RequestOutput,
+    StreamChunk,
+)
+from draftproof.params import SamplingParams
+from draftproof.sampling import History, SamplerChain
+from draftproof.targets.load import load_target
+from draftproof.verify import get_verifier
+
+Prompt: TypeAlias = str | Sequence[int]
+"""Text, or token ids."""
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+"""A chat: mappings with "role" and "content"."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (requests finished, requests in all)."""
+
+
+class LLM:
+    """A target that decodes plainly or speculatively, with the same law and, by default, the same text.
+
+    model: None for the embedded default model, else a local folder, a GGUF file or a hub name.
+    speculative_config: SpeculativeConfig, a mapping of its fields, or None for plain decoding.
+    The other keywords are EngineConfig's fields; unknown ones raise ParameterError.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        speculative_config: SpeculativeConfig | Mapping[str, Any] | None = None,
+        **engine: Any,
+    ) -> None:
+        config = EngineConfig.from_mapping({"model": model, **engine})
+        speculative = speculative_config
+        if speculative is not None and not isinstance(speculative, SpeculativeConfig):
+            speculative = SpeculativeConfig.from_mapping(speculative)
+        num_speculative_tokens = speculative.num_speculative_tokens if speculative else 0
+        self.config, self.speculative_config = config, speculative
+        self.target, self.tokenizer = load_target(
+            config.model,
+            dtype=config.dtype,
+            device=config.device,
+            num_slots=config.max_num_seqs,
+            max_model_len=config.max_model_len,
+            invariant=config.invariant,
+            width=num_speculative_tokens + 1,
+        )
+        self.chain = SamplerChain(preset=config.chain, dtype=config.chain_dtype)
+        self.drafter: Drafter | None = None
+        self._policies: dict[str, LengthPolicy] = {}
+        if speculative is not None:
+            self.drafter = make_drafter(speculative, self.target, self.tokenizer, self.chain)
+        self._request_ids = itertools.count()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        trace: TextIO | str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> list[RequestOutput]:
+        """Completes prompts: text or token ids, one or many. One RequestOutput for each, in order.
+
+        params: one for all, or one for each prompt. trace: a file that gets one JSON line per verified
+        position. Raises GenerationFailed if a request failed, after the others have finished, and
+        GenerationInterrupted on Ctrl-C; both carry every output in `.outputs`.
+        """
+        batch: list[Prompt] = [prompts] if _is_one(prompts) else list(prompts)  # type: ignore[list-item, arg-type]
+        requests = [self._admit(p, s) for p, s in zip(batch, _per_prompt(params, len(batch)), strict=True)]
+        texts = [prompt if isinstance(prompt, str) else None for prompt in batch]
+        with _opened(trace) as stream:
+            machinery = Machinery(self.target, self.chain, self.drafter, TraceWriter(stream) if stream else None)
+            steps = run(machinery, requests)
+            try:
+                num_finished = 0
+                for request, _ in steps:
+                    if request.is_finished and progress is not None:
+                        num_finished += 1
+                        progress(num_finished, len(requests))
+            except KeyboardInterrupt:
+                steps.close()
+                raise GenerationInterrupted(self._outputs(requests, texts)) from None
+        outputs = self._outputs(requests, texts)
+        if any(output.error is not None for output in outputs):
+            raise GenerationFailed(outputs)
+        return outputs
+
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **options: Any,
+    ) -> list[RequestOutput]:
+        """`generate` on one chat or many, written with the model's chat template."""
+        many = [messages] if _is_chat(messages) else list(messages)
+        return self.generate([self.encode_chat(chat) for chat in many], params, **options)  # type: ignore[arg-type]
+
+    def stream_generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, trace: TextIO | str | Path | None = None
+    ) -> Iterator[StreamChunk]:
+        """Yields a StreamChunk for every committed token; the last has finish_reason and the whole output.
+
+        Closing the iterator ends the request and frees its slot. Raises the request's error, after what
+        it had emitted was yielded.
+        """
+        request = self._admit(prompt, params or SamplingParams())
+        with _opened(trace) as stream:
+            machinery = Machinery(self.target, self.chain, self.drafter, TraceWriter(stream) if stream else None)
+            for _, kept in run(machinery, [request]):
+                yield from self._chunks(request, kept)
+        output = self._output(request, prompt if isinstance(prompt, str) else None)
+        if request.error is not None:
+            raise GenerationFailed([output]) from request.error
+        if not request.emitted:
+            return
+        finish = output.outputs[0].finish_reason
+        yield StreamChunk(request.stop_rules.take(final=True), -1, False, None, finish_reason=finish, output=output)
+
+    def encode_chat(self, messages: Messages) -> list[int]:
+        """Token ids of a chat, written with the model's chat template and opened for the model's turn."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise ParameterError(
+                "messages", "a chat", "given to a model with a chat template", "use generate with plain text"
+            )
+        text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return self._encode(text, add_special_tokens=False)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """True if `chat` works with this model."""
+        return bool(getattr(self.tokenizer, "chat_template", None))
+
+    def _encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [int(i) for i in self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]]
+
+    def _admit(self, prompt: Prompt, params: SamplingParams) -> Request:
+        request_id = f"request-{next(self._request_ids)}"
+        prompt_ids = self._encode(prompt) if isinstance(prompt, str) else [int(token_id) for token_id in prompt]
+        seed = fresh_seed() if params.seed is None else params.seed
+        most = self.target.max_model_len
+        row_params = self.chain.resolve(params, self.tokenizer, self.target.vocab_size, self.target.eos_token_ids)
+        detokenizer = (
+            IncrementalDetokenizer(self.tokenizer, prompt_ids, skip_special_tokens=params.skip_special_tokens)
+            if params.detokenize
+            else None
+        )
+        request = Request(
+            request_id=request_id,
+            prompt_ids=tuple(prompt_ids),
+            params=params,
+            row_params=row_params,
+            seed=seed,
+            noise=KeyedNoise(seed),
+            verifier=get_verifier(self._verifier_name(params)),
+            stop_rules=StopRules(params, self.target.eos_token_ids, max(most - len(prompt_ids), 0), detokenizer),
+            length_policy=self._length_policy(params),
+            history=History(prompt_ids),
+            context_ids=list(prompt_ids),
+            share_target_noise=self.speculative_config.share_target_noise if self.speculative_config else False,
+        )
+        error = _prompt_error(prompt_ids, most, self.target.vocab_size)
+        if error:
+            request.fail(PromptError(error, request_id=request_id))
+        return request
+
+    def _verifier_name(self, params: SamplingParams) -> str:
+        name = self.speculative_config.verifier if self.speculative_config else "keyed"
+        return "greedy" if name == "keyed" and params.is_greedy else name
+
+    def _length_policy(self, params: SamplingParams) -> LengthPolicy | None:
+        speculative = self.speculative_config
+        if speculative is None:
+            return None
+        name = self._verifier_name(params)
+        if name not in self._policies:
+            num_tokens = speculative.num_speculative_tokens
+            replays = get_verifier(name).guarantee == "replay"
+            self._policies[name] = (
+                FixedLength(num_tokens)
+                if speculative.draft_length == "fixed"
+                else AutoLength(num_tokens, use_clock=replays)
+            )
+        return self._policies[name].for_request()
+
+    def _chunks(self, request: Request, kept: Sequence[Emitted]) -> Iterator[StreamChunk]:
+        # The stop rules have seen the whole run: its text goes out with its last token.
+        for index, token in enumerate(kept):
+            text = request.stop_rules.take(final=False) if index == len(kept) - 1 else ""
+            logprob = token.logprobs.own.logprob if token.logprobs else None
+            yield StreamChunk(text, token.token_id, token.from_draft, token.outcome.value, logprob)
+
+    def _outputs(self, requests: Sequence[Request], texts: Sequence[str | None]) -> list[RequestOutput]:
+        return [self._output(request, text) for request, text in zip(requests, texts, strict=True)]
+
+    def _output(self, request: Request, prompt: str | None) -> RequestOutput:
+        logprobs = tuple(token.logprobs for token in request.emitted if token.logprobs is not None)
+        asked = request.params.logprobs is not None
+        completion = CompletionOutput(
+            index=0,
+            text=request.stop_rules.text,
+            token_ids=tuple(token.token_id for token in request.emitted),
+            from_draft=tuple(token.from_draft for token in request.emitted),
+            outcomes=tuple(token.outcome.value for token in request.emitted),
+            finish_reason=request.stop.finish_reason if request.stop else "error" if request.error else "abort",
+            stop_reason=request.stop.stop_reason if request.stop else None,
+            logprobs=logprobs if asked else None,
+            cumulative_logprob=sum(entry.own.logprob for entry in logprobs) if asked else None,
+        )
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=prompt,
+            prompt_token_ids=request.prompt_ids,
+            outputs=(completion,),
+            seed=request.seed,
+            metrics=self._metrics(request),
+            error=request.error,
+        )
+
+    def _metrics(self, request: Request) -> RequestMetrics:
+        first, last = request.first_token_s, request.finished_s
+        generating = last - first if first is not None and last is not None else None
+        later = len(request.emitted) - request.num_first_pass
+        return RequestMetrics(
+            time_to_first_token_ms=(first - request.arrived_s) * 1e3 if first is not None else None,
+            generation_time_ms=generating * 1e3 if generating is not None else None,
+            tokens_per_second=later / generating if generating and later > 0 else None,
+            num_passes=request.record.num_spec_steps + request.record.num_plain_steps,
+            speculative_decoding=request.record.to_dict() if self.speculative_config else None,
+        )
+
+
+def _prompt_error(prompt_ids: Sequence[int], max_model_len: int, vocab_size: int) -> str | None:
+    if not prompt_ids:
+        return "the prompt has no tokens; give at least one (a text that the tokenizer turns into nothing is empty too)"
+    if len(prompt_ids) >= max_model_len:
+        return (
+            f"the prompt has {len(prompt_ids)} tokens and the model reads {max_model_len}, of which one must be left "
+            "for the output; shorten the prompt or raise max_model_len if the model allows it"
+        )
+    outside = [token_id for token_id in prompt_ids if not 0 <= token_id < vocab_size]
+    if outside:
+        return f"the prompt has token id {outside[0]}; ids run from 0 to {vocab_size - 1}"
+    return None
+
+
+def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
+    return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+
+
+def _is_chat(messages: Messages | Sequence[Messages]) -> bool:
+    return len(messages) > 0 and isinstance(messages[0], Mapping)
+
+
+def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * num_prompts
+    if len(params) != num_prompts:
+        raise ParameterError("params", f"{len(params)} of them", f"one, or one for each of the {num_prompts} prompts")
+    return list(params)
+
+
+class _opened:
+    """A stream for the trace: the caller's own, or a file opened and closed here."""
+
+    def __init__(self, where: TextIO | str | Path | None) -> None:
+        self._own: TextIO | None = None
+        self._where = where
+
+    def __enter__(self) -> TextIO | None:
+        if isinstance(self._where, (str, Path)):
+            try:
+                self._own = open(self._where, "w", encoding="utf-8")  # noqa: SIM115
+            except OSError as error:
+                raise ParameterError("trace", str(self._where), "a file that can be written", str(error)) from error
+            return self._own
+        return self._where
+
+    def __exit__(self, *_: object) -> None:
+        if self._own is not None:
+            self._own.close()
