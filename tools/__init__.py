@@ -1,0 +1,1 @@
+"""Scripts for working on the repository; not part of the package."""
