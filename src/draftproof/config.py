@@ -89,7 +89,8 @@ class EngineConfig(_FromMapping):
     model: None for the embedded default model, else a local folder, a GGUF file or a hub name.
     dtype: "auto" is bfloat16 where the device has it in hardware, float32 otherwise.
     invariant: run every forward at fixed shapes, so that a row's logits are the same bits whatever
-    shares its forward; None turns it on below float32.
+    shares its forward; None turns it on below float32. invariant_width: tokens of a forward where shapes have to be
+    fixed for that; runs that are to give the same text must have the same.
     max_num_seqs: how many requests run at once. max_model_len: positions, the model's own if None.
     chain: whose order of filters and rule of ties: vllm, hf, llama.cpp, mlx. chain_dtype: of the laws.
     """
@@ -98,6 +99,7 @@ class EngineConfig(_FromMapping):
     dtype: str = "auto"
     device: str = "cpu"
     invariant: bool | None = None
+    invariant_width: int = 16
     max_num_seqs: int = 1
     max_model_len: int | None = None
     chain: str = "vllm"
@@ -107,6 +109,7 @@ class EngineConfig(_FromMapping):
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("chain", self.chain, CHAINS)
         _one_of("chain_dtype", self.chain_dtype, ("float32", "float64"))
+        _integer("invariant_width", self.invariant_width, 1, MAX_SPECULATIVE_TOKENS + 1)
         _integer("max_num_seqs", self.max_num_seqs, 1, 1024)
         if self.max_model_len is not None:
             _integer("max_model_len", self.max_model_len, 2, 1 << 31)

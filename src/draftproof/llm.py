@@ -29,6 +29,7 @@ from draftproof.outputs import (
 )
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain
+from draftproof.targets.base import Target
 from draftproof.targets.load import load_target
 from draftproof.verify import get_verifier
 
@@ -56,26 +57,65 @@ class LLM:
         **engine: Any,
     ) -> None:
         config = EngineConfig.from_mapping({"model": model, **engine})
-        speculative = speculative_config
-        if speculative is not None and not isinstance(speculative, SpeculativeConfig):
-            speculative = SpeculativeConfig.from_mapping(speculative)
-        num_speculative_tokens = speculative.num_speculative_tokens if speculative else 0
-        self.config, self.speculative_config = config, speculative
-        self.target, self.tokenizer = load_target(
+        speculative = _speculative(speculative_config)
+        target, tokenizer = load_target(
             config.model,
             dtype=config.dtype,
             device=config.device,
             num_slots=config.max_num_seqs,
             max_model_len=config.max_model_len,
             invariant=config.invariant,
-            width=num_speculative_tokens + 1,
+            width=config.invariant_width,
         )
+        self._assemble(target, tokenizer, speculative, config, None)
+
+    @classmethod
+    def from_target(
+        cls,
+        target: Target,
+        tokenizer: Any,
+        *,
+        speculative_config: SpeculativeConfig | Mapping[str, Any] | None = None,
+        drafter: Drafter | None = None,
+        chain: str = "vllm",
+        chain_dtype: str = "float32",
+    ) -> LLM:
+        """An LLM over a target that is there already.
+
+        target: anything with the Target interface; its slots are used by this LLM alone. tokenizer: transformers'
+        interface, or None for prompts and outputs of token ids (detokenize=False). drafter: instead of the one
+        that speculative_config names.
+        """
+        config = EngineConfig(chain=chain, chain_dtype=chain_dtype, max_num_seqs=target.num_slots)
+        made = cls.__new__(cls)
+        made._assemble(target, tokenizer, _speculative(speculative_config), config, drafter)
+        return made
+
+    def _assemble(
+        self,
+        target: Target,
+        tokenizer: Any,
+        speculative: SpeculativeConfig | None,
+        config: EngineConfig,
+        drafter: Drafter | None,
+    ) -> None:
+        self.config, self.speculative_config = config, speculative
+        self.target, self.tokenizer = target, tokenizer
         self.chain = SamplerChain(preset=config.chain, dtype=config.chain_dtype)
         self.drafter: Drafter | None = None
         self._policies: dict[str, LengthPolicy] = {}
-        if speculative is not None:
-            self.drafter = make_drafter(speculative, self.target, self.tokenizer, self.chain)
         self._request_ids = itertools.count()
+        if speculative is None:
+            return
+        widest = target.room(0)
+        if speculative.num_speculative_tokens >= widest:
+            raise ParameterError(
+                "num_speculative_tokens",
+                speculative.num_speculative_tokens,
+                f"at most {widest - 1}, one less than this target scores at once",
+                "raise invariant_width, in plain runs too, or turn invariant off",
+            )
+        self.drafter = drafter or make_drafter(speculative, target, tokenizer, self.chain)
 
     def generate(
         self,
@@ -157,6 +197,8 @@ class LLM:
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     def _encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        if self.tokenizer is None:
+            raise ParameterError("prompts", text, "token ids for an LLM without a tokenizer")
         return [int(i) for i in self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]]
 
     def _admit(self, prompt: Prompt, params: SamplingParams) -> Request:
@@ -165,11 +207,7 @@ class LLM:
         seed = fresh_seed() if params.seed is None else params.seed
         most = self.target.max_model_len
         row_params = self.chain.resolve(params, self.tokenizer, self.target.vocab_size, self.target.eos_token_ids)
-        detokenizer = (
-            IncrementalDetokenizer(self.tokenizer, prompt_ids, skip_special_tokens=params.skip_special_tokens)
-            if params.detokenize
-            else None
-        )
+        detokenizer = self._detokenizer(params, prompt_ids)
         request = Request(
             request_id=request_id,
             prompt_ids=tuple(prompt_ids),
@@ -188,6 +226,13 @@ class LLM:
         if error:
             request.fail(PromptError(error, request_id=request_id))
         return request
+
+    def _detokenizer(self, params: SamplingParams, prompt_ids: Sequence[int]) -> IncrementalDetokenizer | None:
+        if not params.detokenize:
+            return None
+        if self.tokenizer is None:
+            raise ParameterError("detokenize", True, "False for an LLM without a tokenizer")
+        return IncrementalDetokenizer(self.tokenizer, prompt_ids, skip_special_tokens=params.skip_special_tokens)
 
     def _verifier_name(self, params: SamplingParams) -> str:
         name = self.speculative_config.verifier if self.speculative_config else "keyed"
@@ -253,6 +298,10 @@ class LLM:
             num_passes=request.record.num_spec_steps + request.record.num_plain_steps,
             speculative_decoding=request.record.to_dict() if self.speculative_config else None,
         )
+
+
+def _speculative(given: SpeculativeConfig | Mapping[str, Any] | None) -> SpeculativeConfig | None:
+    return given if given is None or isinstance(given, SpeculativeConfig) else SpeculativeConfig.from_mapping(given)
 
 
 def _prompt_error(prompt_ids: Sequence[int], max_model_len: int, vocab_size: int) -> str | None:

@@ -14,7 +14,9 @@ class Letters:
     def __call__(self, text, add_special_tokens=True):
         ids, at = [], 0
         while at < len(text):
-            found = max((i for i, t in enumerate(self.texts) if t and text.startswith(t, at)), key=lambda i: len(self.texts[i]))
+            found = max(
+                (i for i, t in enumerate(self.texts) if t and text.startswith(t, at)), key=lambda i: len(self.texts[i])
+            )
             ids.append(found)
             at += len(self.texts[found])
         return {"input_ids": ids}
