@@ -228,3 +228,22 @@ def test_poisoned_rows_of_rejected_drafts_are_harmless():
     llm = failing(1, TableDrafter(LawTable(VOCAB, lambda context: [0, 0, 0, 0, 1, 0], exact=False), ragged=False))
     allowed = params(seed=1, allowed_token_ids=[0, 1, 2, 3, 5])
     assert ids(llm.generate([[1]], allowed)) == ids(failing(1, None).generate([[1]], allowed))
+
+
+class BrokenDrafter(TableDrafter):
+    """Fails on contexts that hold a 3."""
+
+    def propose(self, requests):
+        if any(3 in request.context_ids for request in requests):
+            raise LawError("the drafter's logits are NaN")
+        return super().propose(requests)
+
+
+def test_a_drafter_that_fails_on_one_request_leaves_the_others_alone():
+    requests = [params(seed=1, allowed_token_ids=[0, 1, 2, 4]), params(seed=2)]
+    plain = ids(engine(table(), method=None).generate([[1], [1]], requests))
+    with pytest.raises(GenerationFailed, match="the drafter's logits are NaN") as caught:
+        engine(table(), num_slots=2, drafter=BrokenDrafter(table())).generate([[1], [1]], requests)
+    first, second = caught.value.outputs
+    assert first.outputs[0].token_ids == plain[0]
+    assert second.error is not None and second.outputs[0].token_ids == plain[1][: len(second.outputs[0].token_ids)]

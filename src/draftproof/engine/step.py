@@ -41,12 +41,16 @@ class Machinery:
 def step(machinery: Machinery, requests: Sequence[Request]) -> list[tuple[Request, list[Emitted]]]:
     """Runs one pass; returns what each request committed. A request's error ends that request alone."""
     drafts = _propose(machinery, requests)
-    scores = _score(machinery, requests, drafts)
+    requests, drafts = _alive(machinery, requests, drafts)
+    scores, score_s = _score(machinery, requests, drafts) if requests else ([], 0.0)
     committed = []
     for request, draft, logits in zip(requests, drafts, scores, strict=True):
+        began = perf_counter()
         laws = _laws(machinery.chain, request, draft, logits)
         verdict = _verify(request, draft, laws)
         kept = _commit(machinery, request, draft, laws, logits, verdict) if verdict else []
+        if request.length_policy is not None:
+            request.length_policy.observe_cost(1 + len(draft), score_s + perf_counter() - began)
         _rewind(machinery, request, draft, verdict)
         committed.append((request, kept))
     return committed
@@ -79,14 +83,38 @@ def _propose(machinery: Machinery, requests: Sequence[Request]) -> list[Draft]:
     if not asked:
         return drafts
     began = perf_counter()
-    proposed = drafter.propose([ask for _, ask in asked])
-    seconds = perf_counter() - began
+    proposed = _proposed(drafter, [ask for _, ask in asked])
+    seconds = (perf_counter() - began) / len(asked)
     for (index, _), draft in zip(asked, proposed, strict=True):
+        request = requests[index]
+        if isinstance(draft, DraftproofError):
+            request.fail_with(draft)
+            continue
         drafts[index] = draft
-        policy = requests[index].length_policy
-        if policy is not None:
-            policy.observe_draft_cost(len(draft), seconds)
+        if request.length_policy is not None:
+            request.length_policy.observe_draft_cost(len(draft), seconds)
     return drafts
+
+
+def _proposed(drafter: Drafter, asked: Sequence[DraftRequest]) -> Sequence[Draft | DraftproofError]:
+    """One draft for each request. A drafter that fails on one of a batch is asked again, one by one."""
+    try:
+        return drafter.propose(asked)
+    except DraftproofError as error:
+        if len(asked) == 1:
+            return [error]
+        return [_proposed(drafter, [ask])[0] for ask in asked]
+
+
+def _alive(
+    machinery: Machinery, requests: Sequence[Request], drafts: Sequence[Draft]
+) -> tuple[list[Request], list[Draft]]:
+    """The requests whose drafter did not fail, and their drafts; the others' slots are freed."""
+    for request in requests:
+        if request.is_finished:
+            _rewind(machinery, request, Draft.empty(len(request.context_ids)), None)
+    pairs = [(r, d) for r, d in zip(requests, drafts, strict=True) if not r.is_finished]
+    return [request for request, _ in pairs], [draft for _, draft in pairs]
 
 
 def _num_tokens(target: Target, drafter: Drafter, request: Request) -> int:
@@ -102,7 +130,10 @@ def _num_tokens(target: Target, drafter: Drafter, request: Request) -> int:
     return min(most, request.length_policy.num_tokens(request.confidence))
 
 
-def _score(machinery: Machinery, requests: Sequence[Request], drafts: Sequence[Draft]) -> list[torch.Tensor]:
+def _score(
+    machinery: Machinery, requests: Sequence[Request], drafts: Sequence[Draft]
+) -> tuple[list[torch.Tensor], float]:
+    """The target's logits, a [1 + len(draft), V] tensor for each request, and the seconds that they took."""
     asked = [
         ScoreRequest(
             request.slot,
@@ -113,12 +144,7 @@ def _score(machinery: Machinery, requests: Sequence[Request], drafts: Sequence[D
     ]
     began = perf_counter()
     scores = machinery.target.score(asked)
-    seconds = perf_counter() - began
-    width = max(len(ask.token_ids) for ask in asked)
-    for request in requests:
-        if request.length_policy is not None:
-            request.length_policy.observe_cost(width, seconds)
-    return scores
+    return scores, perf_counter() - began
 
 
 def _laws(chain: SamplerChain, request: Request, draft: Draft, logits: torch.Tensor) -> list[Row]:

@@ -1,0 +1,82 @@
+"""Drafters: what proposes tokens. One per file; `base` states the contract, `make_drafter` picks by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from draftproof.drafters.auto_length import AutoLength
+from draftproof.drafters.base import Drafter, DraftRequest
+from draftproof.drafters.length import FixedLength, LengthPolicy
+from draftproof.drafters.ngram import NgramDrafter
+from draftproof.drafters.stop_rule import MinDraftProb, StopRule, cut
+from draftproof.drafters.suffix import DEFAULT_MAX_MATCH_LENGTH, SuffixDrafter
+from draftproof.errors import ParameterError
+
+if TYPE_CHECKING:
+    from draftproof.config import SpeculativeConfig
+    from draftproof.sampling import SamplerChain
+    from draftproof.targets.base import Target
+
+__all__ = [
+    "DRAFTERS",
+    "AutoLength",
+    "DraftRequest",
+    "Drafter",
+    "FixedLength",
+    "LengthPolicy",
+    "MinDraftProb",
+    "NgramDrafter",
+    "StopRule",
+    "SuffixDrafter",
+    "cut",
+    "make_drafter",
+]
+
+
+def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
+    """The drafter that `config.method` names.
+
+    target, tokenizer, chain: the engine's; the draft model runs on the target's device in its dtype, has as many
+    slots, and samples with the same chain.
+    Raises ParameterError for a method that is not in this release, and what loading a draft model raises.
+    """
+    make = DRAFTERS.get(config.method)
+    if make is None:
+        raise ParameterError(
+            "method",
+            config.method,
+            f"one of {', '.join(DRAFTERS)}",
+            "mtp, eagle3, dflash and dspark come in a later release",
+        )
+    return make(config, target, tokenizer, chain)
+
+
+def _make_ngram(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
+    return NgramDrafter(config.prompt_lookup_min, config.prompt_lookup_max)
+
+
+def _make_suffix(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
+    longest = max(DEFAULT_MAX_MATCH_LENGTH, config.prompt_lookup_min)
+    return SuffixDrafter(min_match_length=config.prompt_lookup_min, max_match_length=longest)
+
+
+def _make_draft_model(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
+    from draftproof.drafters.draft_model import DraftModelDrafter
+    from draftproof.targets.load import load_target
+
+    if config.model is None:
+        raise ParameterError("model", None, "the draft model's folder, GGUF file or name for the method 'draft_model'")
+    # Drafts may depend on what shares a forward, so the drafter needs no fixed shapes.
+    model, draft_tokenizer = load_target(
+        config.model, dtype=target.dtype, device=target.device, num_slots=target.num_slots, invariant=False
+    )
+    return DraftModelDrafter(model, chain, target_tokenizer=tokenizer, draft_tokenizer=draft_tokenizer)
+
+
+DRAFTERS: Final[dict[str, Callable[[SpeculativeConfig, Target, Any, SamplerChain], Drafter]]] = {
+    "ngram": _make_ngram,
+    "suffix": _make_suffix,
+    "draft_model": _make_draft_model,
+}
+"""method -> builder."""

@@ -1,0 +1,178 @@
+"""Length `auto`: the draft length, 0 included, that maximises the expected emitted tokens per second.
+
+    n* = argmax over n of (1 + E[accepted | n, confidence]) / (pass(1 + n) + draft(n))
+
+E[accepted] comes from committed verdicts (`acceptance`), the times from measured passes (`costs`).
+
+Two guards keep it close to plain decoding on text that can't be guessed:
+- A budget, in plain steps. It starts at FIRST_BUDGET, earns what a pass saved and LOSS_SHARE of each
+  emitted token, pays what a pass lost, and never holds more than FIRST_BUDGET. A draft that could
+  overdraw it, were none of its tokens accepted, is shortened or left out. So in all, by the costs as
+  they were known at each step, at most FIRST_BUDGET + LOSS_SHARE * emitted plain steps are lost.
+- Where n* is 0, a probe is drafted now and then, after 4, 8, 16, … up to 128 steps at that confidence; a probe
+  whose tokens are all accepted brings the interval back to 4, and halves the weight of what was known.
+
+Why it is exact: see `length`. It reads the clock, so under exact-law verifiers the same seed may give another text
+in another run; `use_clock=False` takes costs from a fixed table and shares nothing between requests: the
+lengths, and so the text, are then a function of the request and its seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from draftproof.drafters.acceptance import AcceptanceRates, Confidence
+from draftproof.drafters.costs import FIRST_SLOPE, Costs, FixedCosts, LearnedCosts
+from draftproof.errors import ParameterError
+
+FIRST_BUDGET: Final = 4.0
+LOSS_SHARE: Final = 0.03
+FIRST_INTERVAL: Final = 4
+LAST_INTERVAL: Final = 128
+PROBE_LOSS: Final = 0.25
+"""A probe is the longest draft whose pass costs at most this share more than a plain step, or one token."""
+
+
+class _Budget:
+    """What may still be lost to drafts that are not accepted, in plain steps."""
+
+    def __init__(self) -> None:
+        self.steps = FIRST_BUDGET
+
+    def settle(self, num_emitted: int, relative_cost: float) -> None:
+        earned = num_emitted - relative_cost + LOSS_SHARE * num_emitted
+        self.steps = min(FIRST_BUDGET, self.steps + earned)
+
+
+class _Probing:
+    """When to try again at a confidence where drafting does not pay."""
+
+    def __init__(self) -> None:
+        self.interval = FIRST_INTERVAL
+        self.num_waited = 0
+
+
+class AutoLength:
+    """Chooses 0 to `max_tokens` drafted tokens for one request; `for_request` makes the next request's policy.
+
+    use_clock: learn costs from measured times, and share costs, budget and acceptance between requests.
+    cost_table: with use_clock=False, [max_tokens + 1] relative costs of passes over 1, 2, … tokens;
+        None stands for 1, 1.05, 1.10, …
+    draft_token_cost: with use_clock=False, the relative cost of one drafted token.
+    """
+
+    def __init__(
+        self,
+        max_tokens: int,
+        *,
+        use_clock: bool = True,
+        cost_table: Sequence[float] | None = None,
+        draft_token_cost: float = 0.0,
+    ) -> None:
+        if max_tokens < 1:
+            raise ParameterError(
+                "num_speculative_tokens", max_tokens, "1 or more tokens", "turn speculation off instead"
+            )
+        if use_clock and (cost_table is not None or draft_token_cost != 0.0):
+            raise ParameterError(
+                "use_clock", use_clock, "False where costs are given", "measured times replace a table"
+            )
+        if cost_table is not None and len(cost_table) != max_tokens + 1:
+            raise ParameterError(
+                "cost_table", list(cost_table), f"{max_tokens + 1} costs, of passes over 1 to {max_tokens + 1} tokens"
+            )
+        self.max_tokens = max_tokens
+        self.use_clock = use_clock
+        if use_clock:
+            self._costs: Costs = LearnedCosts()
+        else:
+            table = cost_table or [1.0 + FIRST_SLOPE * num_drafted for num_drafted in range(max_tokens + 1)]
+            self._costs = FixedCosts(table, draft_token_cost)
+        self._engine_rates = AcceptanceRates() if use_clock else None
+        self._budget = _Budget()
+        self._start_request()
+
+    def _start_request(self) -> None:
+        self._rates = AcceptanceRates(self._engine_rates)
+        self._probing: dict[Confidence, _Probing] = {}
+        self._probed = False
+
+    def for_request(self) -> AutoLength:
+        """A new request's policy. With the clock it shares costs, budget and the acceptance prior; else nothing."""
+        policy = object.__new__(AutoLength)
+        policy.max_tokens, policy.use_clock, policy._costs = self.max_tokens, self.use_clock, self._costs
+        policy._engine_rates = self._engine_rates
+        policy._budget = self._budget if self.use_clock else _Budget()
+        policy._start_request()
+        return policy
+
+    def num_tokens(self, confidence: Confidence) -> int:
+        """How many tokens to draft now, 0 to max_tokens; see the module."""
+        if self._costs.wants_plain_pass:
+            self._probed = False
+            return 0
+        best = self._affordable(self._best(confidence))
+        self._probed = False
+        if best > 0:
+            return best
+        probing = self._probing.setdefault(confidence, _Probing())
+        probing.num_waited += 1
+        if probing.num_waited < probing.interval and self._rates.has_tried(confidence):
+            return 0
+        probe = self._affordable(self._probe_length())
+        self._probed = probe > 0
+        return probe
+
+    def observe(self, num_drafted: int, num_accepted: int, confidence: Confidence) -> None:
+        """Take in a committed verdict; `num_drafted` is what was drafted, not what was asked for."""
+        if not 0 <= num_accepted <= num_drafted <= self.max_tokens:
+            raise ParameterError(
+                "num_accepted, num_drafted",
+                (num_accepted, num_drafted),
+                f"0 <= num_accepted <= num_drafted <= {self.max_tokens}",
+            )
+        self._budget.settle(num_accepted + 1, self._relative_cost(num_drafted))
+        if num_drafted == 0:
+            return
+        if self._probed:
+            self._settle_probe(
+                self._probing.setdefault(confidence, _Probing()), num_accepted == num_drafted, confidence
+            )
+        self._rates.observe(num_drafted, num_accepted, confidence)
+
+    def observe_cost(self, width: int, seconds: float) -> None:
+        """One target pass over `width` tokens took `seconds`: forward, laws and verification together."""
+        self._costs.observe_pass(width, seconds)
+
+    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
+        """Drafting `num_drafted` tokens took `seconds`."""
+        self._costs.observe_draft(num_drafted, seconds)
+
+    def _best(self, confidence: Confidence) -> int:
+        expected = self._rates.expected_accepted(confidence, self.max_tokens)
+        speeds = [(1.0 + accepted) / self._relative_cost(length) for length, accepted in enumerate(expected)]
+        return max(range(len(speeds)), key=speeds.__getitem__)
+
+    def _probe_length(self) -> int:
+        lengths = range(self.max_tokens, 0, -1)
+        return next((length for length in lengths if self._relative_cost(length) <= 1.0 + PROBE_LOSS), 1)
+
+    def _affordable(self, length: int) -> int:
+        while length > 0 and self._relative_cost(length) - 1.0 - LOSS_SHARE > self._budget.steps:
+            length -= 1
+        return length
+
+    def _relative_cost(self, num_drafted: int) -> float:
+        """A pass with `num_drafted` drafted tokens, in plain steps."""
+        cost = self._costs.of_pass(1 + num_drafted) + self._costs.of_draft(num_drafted)
+        return cost / self._costs.of_pass(1)
+
+    def _settle_probe(self, probing: _Probing, all_accepted: bool, confidence: Confidence) -> None:
+        probing.num_waited = 0
+        if all_accepted:
+            probing.interval = FIRST_INTERVAL
+            self._rates.forget_half(confidence)
+        else:
+            probing.interval = min(2 * probing.interval, LAST_INTERVAL)
+        self._probed = False

@@ -1,0 +1,112 @@
+"""What a drafter is: it proposes tokens, and the law that each was drawn from, before the target looks.
+
+The law contract: a draft is built by `Draft.draw` or `Draft.of_token_ids`, so that tokens and laws
+can't differ. Whatever a drafter proposes, the output's law is the target's; a bad drafter is only slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from draftproof.core import Draft, Noise, Verdict
+from draftproof.errors import ParameterError
+
+if TYPE_CHECKING:
+    from draftproof.sampling import History, RowParams
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """One request's turn to be drafted for.
+
+    slot: the request's slot; a drafter keeps its state per slot.
+    context_ids: [L] the whole sequence so far, prompt and output; L is the pass's start. A drafter
+        never changes it. It may be one list that grows between calls, or a new sequence each time.
+    num_tokens: at most this many drafted tokens; 0 asks for an empty draft.
+    noise: the request's noise.
+    share_target_field: the verifier accepts drafts that look at the target's field.
+    row_params, history: the request's sampling parameters and history, for drafters that sample.
+    """
+
+    slot: int
+    context_ids: Sequence[int]
+    num_tokens: int
+    noise: Noise
+    share_target_field: bool
+    row_params: RowParams
+    history: History
+
+    def __post_init__(self) -> None:
+        if self.num_tokens < 0:
+            raise ParameterError("num_tokens", self.num_tokens, "0 or more drafted tokens")
+
+
+class Drafter(Protocol):
+    """Proposes drafts for a batch of requests, and learns from the verdicts.
+
+    Calls on one slot: any number of `propose` and `observe`, then `release`. Nothing breaks if an
+    `observe` is left out or a `propose` is repeated: the context is the only truth, and a state that
+    disagrees with it is brought up to date or built again.
+    """
+
+    method: str
+    """The name in `speculative_config`: ngram, suffix or draft_model."""
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft for each request, in order: start = len(context_ids), at most num_tokens tokens."""
+        ...
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
+        """Take note of a committed verdict.
+
+        context_ids: [L] as it is after the commit; a stop rule may have cut some of the verdict's tokens.
+        """
+        ...
+
+    def release(self, slot: int) -> None:
+        """Forget the slot's request; the next one in that slot starts afresh."""
+        ...
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
+        """A cheap statement about the next proposal, made before drafting, as a bucket's key.
+
+        It depends on the context alone, never on noise, so that a length chosen from it is safe
+        under every verifier. None: this drafter has nothing to propose here, or nothing to say
+        (see `proposes_without_confidence`).
+        """
+        ...
+
+    @property
+    def proposes_without_confidence(self) -> bool:
+        """True if a confidence of None says nothing; False if it announces an empty draft."""
+        ...
+
+
+class ContextIndex(Protocol):
+    """Something built up one token at a time: what `IndexedContexts` keeps for each slot."""
+
+    token_ids: list[int]
+    """[L] the tokens in the index."""
+
+    def append(self, token_id: int) -> None:
+        """Take in the next token."""
+        ...
+
+
+def is_extension(index: ContextIndex, source: Sequence[int] | None, context_ids: Sequence[int]) -> bool:
+    """Whether `context_ids` begins with the tokens of `index`.
+
+    source: the sequence object that the index was last brought up to date from. Where it is the same
+    list, which only grows, its length and its last indexed tokens are looked at: a step stays cheap
+    however long the context is. Any other sequence is compared token by token.
+    """
+    num_indexed = len(index.token_ids)
+    if len(context_ids) < num_indexed:
+        return False
+    begin = max(0, num_indexed - _NUM_CHECKED) if source is context_ids else 0
+    return index.token_ids[begin:] == list(context_ids[begin:num_indexed])
+
+
+_NUM_CHECKED = 32

@@ -1,0 +1,129 @@
+"""What `prove` runs over: every verifier, draft law and topology, and the instances for each.
+
+An instance is a pair of random prefix-dependent tables (see `tables.PAIR_KINDS`) or a pair of logits tables through
+the sampler chain with penalties and filters on (`chain_tables.CHAIN_SETTINGS`). Its size is bounded by the number of
+random paths, which grows with vocabulary to the power of the drafted tokens: up to 4 tokens and drafts of 3 in one
+pass, up to 3 tokens in two passes; trees of random tokens have the smaller vocabularies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, cast
+
+from draftproof.verify import VERIFIERS
+from draftproof.verify.chain_tables import CHAIN_SETTINGS, chain_pair
+from draftproof.verify.proposals import Shape
+from draftproof.verify.tables import PAIR_KINDS, Pair, PairKind, random_pair
+
+DraftLaw: TypeAlias = Literal["PointMass", "Dense", "Sparse", "Dense, target's field", "every draft"]
+"""The law that drafts are drawn from. "Dense, target's field": with the noise that the target will use. "every draft":
+each draft of the shape over the vocabulary, one after the other."""
+
+CHAINS: Final[tuple[Shape, ...]] = ((1,), (1, 1), (1, 1, 1))
+TREES: Final[tuple[Shape, ...]] = ((2, 1), (2, 2), (3, 1))
+_TWO_PASS_KINDS: Final[tuple[PairKind, ...]] = ("plain", "zeros", "equal", "one-hot")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Which pair of tables: a kind of `PAIR_KINDS` or a setting of `CHAIN_SETTINGS`."""
+
+    kind: str
+    vocab_size: int
+    seed: int = 1
+
+    def pair(self, *, greedy: bool) -> Pair:
+        """The tables; greedy: the target's rows are point masses, as at temperature 0."""
+        if self.kind in CHAIN_SETTINGS:
+            return chain_pair(self.kind, self.vocab_size, self.seed, greedy=greedy)
+        kind = cast(PairKind, self.kind)
+        return random_pair(kind, self.vocab_size, self.seed, target_form="PointMass" if greedy else "mixed")
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """One line of the proof: a verifier, a draft law, a topology, a number of passes, and the instances."""
+
+    verifier: str
+    law: DraftLaw
+    shape: Shape
+    num_passes: int
+    instances: tuple[Instance, ...]
+
+    @property
+    def topology(self) -> str:
+        """ "chain 3" or "tree 2-1"."""
+        if set(self.shape) == {1}:
+            return f"chain {len(self.shape)}"
+        return "tree " + "-".join(map(str, self.shape))
+
+
+def combinations(*, quick: bool = False) -> Iterator[Combination]:
+    """Every combination; quick: one instance each, small vocabularies, which takes seconds."""
+    for name, verifier in VERIFIERS.items():
+        shapes = (*CHAINS, *TREES) if verifier.supports_trees else CHAINS
+        laws: list[DraftLaw] = ["PointMass", "Dense", "Sparse"]
+        if name == "keyed":
+            laws += ["Dense, target's field", "every draft"]
+        for law in laws:
+            for shape in shapes:
+                for num_passes in (1, 2):
+                    instances = _quick(law, shape, num_passes) if quick else _instances(law, shape, num_passes)
+                    if instances:
+                        yield Combination(name, law, shape, num_passes, tuple(instances))
+
+
+def _quick(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
+    is_chain = shape in CHAINS
+    if num_passes == 2:
+        return [Instance("zeros", 2)] if is_chain and len(shape) <= 2 else []
+    instances = [Instance("plain", 2), Instance("zeros", 3 if is_chain and len(shape) <= 2 else 2)]
+    if shape == (1, 1) and law == "Dense":
+        instances.append(Instance("repetition, presence and frequency penalties", 2))
+    return instances
+
+
+def _instances(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
+    if shape in CHAINS:
+        return _chain_instances(law, len(shape), num_passes)
+    return _tree_instances(law, shape, num_passes)
+
+
+def _chain_instances(law: DraftLaw, length: int, num_passes: int) -> list[Instance]:
+    if law == "every draft":
+        return _all(("plain", "zeros", "one-hot"), (2, 3) if num_passes == 1 or length == 1 else (2,))
+    if num_passes == 1:
+        settings = list(CHAIN_SETTINGS) if length <= 2 else list(CHAIN_SETTINGS)[:1]
+        return _all(PAIR_KINDS, (2, 3, 4)) + _all(settings, (3,))
+    settings = list(CHAIN_SETTINGS)[:1]
+    if law == "PointMass" and length < 3:
+        return _all(PAIR_KINDS, (2, 3)) + _all(settings, (3,))
+    if law == "PointMass":
+        return _all(PAIR_KINDS, (2,)) + _all(("zeros",), (3,))
+    if length == 1:
+        return _all(PAIR_KINDS, (2, 3)) + _all(settings, (3,))
+    if length == 2:
+        return _all(PAIR_KINDS, (2,)) + _all(_TWO_PASS_KINDS[:2], (3,)) + _all(settings, (2,))
+    return _all(_TWO_PASS_KINDS[:2], (2,))
+
+
+def _tree_instances(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
+    if law == "every draft":
+        return _all(("plain", "one-hot"), (2,)) if num_passes == 1 else []
+    if law == "PointMass":
+        if num_passes == 2:
+            return _all(_TWO_PASS_KINDS, (2, 3))
+        return _all(PAIR_KINDS, (2, 3, 4)) + _all(list(CHAIN_SETTINGS)[:1], (3,))
+    if num_passes == 2:
+        return _all(("zeros", "ties"), (2,)) if shape == (2, 1) else []
+    largest: dict[Shape, list[Instance]] = {
+        (2, 1): [Instance("plain", 3), Instance("zeros", 4)],
+        (2, 2): [Instance("zeros", 3)],
+    }
+    return _all(PAIR_KINDS, (2,)) + largest.get(shape, [Instance("one-hot", 3)])
+
+
+def _all(kinds: Sequence[str], vocab_sizes: Sequence[int]) -> list[Instance]:
+    return [Instance(kind, vocab_size) for vocab_size in vocab_sizes for kind in kinds]
