@@ -1,0 +1,155 @@
+"""Flags of the engine: the model, how it runs, how it speculates. The dataclasses of config.py check the values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from draftproof.cli.output import note
+from draftproof.cli.values import Number
+from draftproof.cli.verb import AliasedOption
+from draftproof.config import (
+    CHAINS,
+    DTYPES,
+    MAX_SPECULATIVE_TOKENS,
+    METHODS,
+    VERIFIERS,
+    EngineConfig,
+    SpeculativeConfig,
+)
+from draftproof.errors import ParameterError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+METHOD_ALIASES: Final[Mapping[str, str]] = {
+    # llama.cpp's --spec-type
+    "ngram-simple": "ngram",
+    "draft-simple": "draft_model",
+    "draft-eagle3": "eagle3",
+    "draft-mtp": "mtp",
+    "draft-dflash": "dflash",
+    "draft-dspark": "dspark",
+    # SGLang's --speculative-algorithm
+    "standalone": "draft_model",
+    # hyphens, as flags have them
+    "draft-model": "draft_model",
+}
+"""Another engine's word for a method, in lower case -> ours. A method of a later release is refused under our word."""
+
+DTYPE_ALIASES: Final[Mapping[str, str]] = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "float": "float32",
+}
+
+
+def choice(words: Sequence[str]) -> str:
+    return "{" + ",".join(words) + "}"
+
+
+_MODEL_OPTIONS: Final = (
+    click.option("-m", "--model", cls=AliasedOption, aliases=("--model-path",), metavar="MODEL",
+                 help="A local folder, a GGUF file or a hub name. [default: the embedded SmolLM2-135M-Instruct]"),
+    click.option("--dtype", metavar=choice(DTYPES),
+                 help="auto is bfloat16 where the device has it in hardware, float32 otherwise. [default: auto]"),
+    click.option("--device", help="cpu, cuda, cuda:1, … [default: cpu]"),
+    click.option("--invariant/--no-invariant", default=None,
+                 help="Forwards of fixed shapes, so that a row's logits are the same bits whatever shares its forward. "
+                      "[default: on below float32]"),
+    click.option("--invariant-width", type=Number(int),
+                 help="Tokens of a forward where its shape is fixed; the same for runs that are to give the same text. "
+                      "[default: 16]"),
+    click.option("--max-model-len", type=Number(int), help="Positions. [default: the model's]"),
+    click.option("--chain", metavar=choice(CHAINS),
+                 help="Whose order of filters and rule of ties; `draftproof ls` prints them. [default: vllm]"),
+    click.option("--chain-dtype", metavar="{float32,float64}", help="Of the laws. [default: float32]"),
+)  # fmt: skip
+
+_SPECULATION_OPTIONS: Final = (
+    click.option("--method", cls=AliasedOption, aliases=("--spec-type", "--speculative-algorithm"),
+                 metavar=choice(METHODS), help="How to draft. [default: ngram, or draft_model with --draft-model]"),
+    click.option("--draft-model", "-md", cls=AliasedOption,
+                 aliases=("--model-draft", "--spec-draft-model", "--speculative-draft-model-path"),
+                 metavar="MODEL", help="A smaller model with the same tokenizer."),
+    click.option("--num-speculative-tokens", "-k", "--num-draft-tokens", cls=AliasedOption,
+                 aliases=("--spec-draft-n-max", "--speculative-num-draft-tokens"), type=Number(int),
+                 help=f"Drafted tokens per pass, 1 to {MAX_SPECULATIVE_TOKENS}; the most with --draft-length auto. "
+                      "[default: 8]"),
+    click.option("--draft-length", metavar="{auto,fixed}",
+                 help="auto chooses 0 to so many before each pass; fixed drafts so many. [default: auto]"),
+    click.option("--verifier", metavar=choice(VERIFIERS),
+                 help="keyed: the same text as without speculation; the others: the same law. [default: keyed]"),
+    click.option("--prompt-lookup-min", type=Number(int),
+                 help="Shortest n-gram that is looked up; suffix's shortest match. [default: 2]"),
+    click.option("--prompt-lookup-max", type=Number(int), help="Longest n-gram that is looked up. [default: 5]"),
+    click.option("--share-target-noise/--no-share-target-noise", default=None,
+                 help="Under keyed, let a draft model draw with the target's own noise. [default: on]"),
+    click.option("--no-speculation", is_flag=True, help="Decode plainly; says so if a flag above is then unused."),
+)  # fmt: skip
+
+_ENGINE_FIELDS: Final = (
+    "model",
+    "dtype",
+    "device",
+    "invariant",
+    "invariant_width",
+    "max_model_len",
+    "chain",
+    "chain_dtype",
+)
+_SPECULATIVE_FIELDS: Final = (
+    "method",
+    "num_speculative_tokens",
+    "draft_length",
+    "verifier",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
+    "share_target_noise",
+)
+
+
+def engine_flags(function: Function) -> Function:
+    """Adds the flags of the model and of speculation."""
+    for option in reversed((*_MODEL_OPTIONS, *_SPECULATION_OPTIONS)):
+        function = option(function)
+    return function
+
+
+def engine_config(given: Mapping[str, Any]) -> EngineConfig:
+    """EngineConfig from flags' values. Raises ParameterError."""
+    values = {name: given[name] for name in _ENGINE_FIELDS if given.get(name) is not None}
+    if "dtype" in values:
+        values["dtype"] = DTYPE_ALIASES.get(values["dtype"], values["dtype"])
+    return EngineConfig(**values)
+
+
+def speculative_config(given: Mapping[str, Any]) -> SpeculativeConfig | None:
+    """SpeculativeConfig from flags' values, checked in any case; None with --no-speculation. Raises ParameterError."""
+    values = {name: given[name] for name in _SPECULATIVE_FIELDS if given.get(name) is not None}
+    draft_model = given.get("draft_model")
+    if "method" in values:
+        values["method"] = METHOD_ALIASES.get(values["method"].lower(), values["method"].lower())
+    elif draft_model is not None:
+        values["method"] = "draft_model"
+    method = values.get("method", "ngram")
+    if method == "draft_model" and draft_model is None:
+        raise ParameterError("draft_model", None, "a folder, GGUF file or hub name with the method draft_model")
+    if method in METHODS and method != "draft_model" and draft_model is not None:
+        raise ParameterError("draft_model", draft_model, f"left out with the method {method}")
+    config = SpeculativeConfig(**values, model=draft_model)
+    if not given.get("no_speculation"):
+        return config
+    unused = [
+        f"--{name.replace('_', '-')}" for name in (*_SPECULATIVE_FIELDS, "draft_model") if given.get(name) is not None
+    ]
+    if unused:
+        note(f"note: decoding plainly (--no-speculation), so {', '.join(unused)} {_is_or_are(unused)} not used")
+    return None
+
+
+def _is_or_are(words: Sequence[str]) -> str:
+    return "is" if len(words) == 1 else "are"

@@ -1,0 +1,10 @@
+"""The verbs, in the order in which `--help` lists them."""
+
+from draftproof.cli.chat import chat
+from draftproof.cli.demo import demo
+from draftproof.cli.env import env
+from draftproof.cli.generate import generate
+from draftproof.cli.ls import ls
+from draftproof.cli.prove import prove
+
+VERBS = (generate, chat, demo, prove, ls, env)
