@@ -1,0 +1,1 @@
+"""Benchmarks: scripts that anyone can run; each prints JSON with versions and settings."""

@@ -1,0 +1,1 @@
+"""The parts of benchmarks/first_issue.py, a bar each."""
