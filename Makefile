@@ -61,7 +61,7 @@ docs: $(STAMP) ## rewrite the generated pages
 	$(PY) -m tools.gen_cli_docs
 
 bench: $(STAMP) ## the measured bars, as JSON
-	@$(PY) benchmarks/first_issue.py
+	@$(PY) -m benchmarks.first_issue
 
 clean: ## remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

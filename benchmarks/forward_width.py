@@ -71,15 +71,17 @@ def variants(folder: str, dtype: torch.dtype, device: torch.device, context: lis
     steps: dict[str, Any] = {"transformers": transformers_step(load(), context)}
     plain = HFTarget(load())
     steps["exact shapes"] = our_step(plain, context)
-    model = load()
-    if can_pack(dtype, device):
+    model, suffix = load(), ", packed" if can_pack(dtype, device) else ""
+    if suffix:
         pack_linears(model)
-        steps["exact shapes, packed"] = our_step(HFTarget(model), context)
-    for shapes in (StepShapes(8192), FixedShapes(FIXED_WIDTH, 1, 8192)):
-        target = copy.copy(plain)
-        target.model, target.shapes = model, shapes
+    ours = HFTarget(model)
+    if suffix:
+        steps["exact shapes, packed"] = our_step(ours, context)
+    for shapes in (StepShapes(ours.max_model_len), FixedShapes(FIXED_WIDTH, 1, ours.max_model_len)):
+        target = copy.copy(ours)
+        target.shapes = shapes
         target._reset()
-        steps[f"{shapes.name}{', packed' if can_pack(dtype, device) else ''}"] = our_step(target, context)
+        steps[shapes.name + suffix] = our_step(target, context)
     return steps
 
 

@@ -1,0 +1,1 @@
+"""Targets: models that score tokens. `base` states the interface, `load` opens a model."""

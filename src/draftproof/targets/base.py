@@ -1,0 +1,69 @@
+"""What the engine asks of a target: append tokens to a slot, get their laws' logits, and take tokens back.
+
+A target holds `num_slots` independent sequences. Each slot has a length: the number of tokens whose keys and
+values are cached. `score` and `prefill` append, `rewind` shortens, `release` empties. Row i of the logits that
+`score` returns belongs to the token after `token_ids[i]`, given everything that this token attends to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """Tokens to append to one slot and to score.
+
+    slot: which cache slot.
+    token_ids: the tokens to append after the slot's cached entries: the last committed token, then the draft's nodes.
+    parents: None for a chain. Else, for each token, its parent's index within `token_ids`, -1 for the first; a
+        parent stands before its children. A node attends to the cache and to its ancestors, and its position is
+        the slot's length plus its depth.
+    """
+
+    slot: int
+    token_ids: tuple[int, ...]
+    parents: tuple[int, ...] | None = None
+
+
+class Target(Protocol):
+    """A causal language model with slots that can be rewound."""
+
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: tuple[int, ...]
+    num_slots: int
+    device: torch.device
+    dtype: torch.dtype
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
+        """Append every request's tokens and return one [len(token_ids), vocab_size] logits tensor per request."""
+        ...
+
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """Append tokens without computing logits, in as many forwards as it takes."""
+        ...
+
+    def length(self, slot: int) -> int:
+        """Cached entries of the slot."""
+        ...
+
+    def room(self, slot: int) -> int:
+        """How many tokens one `score` call may append to the slot now; 0 when the model's length is reached."""
+        ...
+
+    def rewind(self, slot: int, length: int, path: Sequence[int] = ()) -> None:
+        """Keep `length` entries in all.
+
+        `path` (after a tree) holds cache offsets, counted from the start of the last score call's tokens: a path
+        from the first token down the tree. Its entries are moved in place to the start of those tokens first.
+        """
+        ...
+
+    def release(self, slot: int) -> None:
+        """Empty the slot."""
+        ...

@@ -1,0 +1,52 @@
+"""Which number format `auto` means on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from draftproof.errors import ParameterError
+
+NAMES = {
+    "float32": torch.float32,
+    "fp32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "float16": torch.float16,
+    "fp16": torch.float16,
+    "half": torch.float16,
+    "float64": torch.float64,
+}
+# Instruction sets that multiply bfloat16 matrices; the last is 64-bit Arm's.
+CPU_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}
+
+
+def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Does the CPU multiply bfloat16 in hardware, by its own word? False where the system doesn't tell."""
+    try:
+        text = cpu_info.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    for line in text.splitlines():
+        name, _, flags = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return bool(CPU_FLAGS & set(flags.split()))
+    return False
+
+
+def resolve_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
+    """`auto`: bfloat16 where the device computes it in hardware, float32 otherwise. Raises ParameterError."""
+    if isinstance(dtype, torch.dtype):
+        if dtype not in NAMES.values():
+            raise ParameterError("dtype", dtype, f"auto or one of {', '.join(NAMES)}")
+        return dtype
+    if dtype == "auto":
+        if device.type == "cuda":
+            fast = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:
+            fast = device.type == "cpu" and cpu_has_bf16()
+        return torch.bfloat16 if fast else torch.float32
+    if dtype not in NAMES:
+        raise ParameterError("dtype", dtype, f"auto or one of {', '.join(NAMES)}")
+    return NAMES[dtype]

@@ -1,0 +1,137 @@
+"""Invariant execution: a token's logits are the same bits whatever is computed beside it.
+
+Floating-point sums depend on their order, and kernels choose the order by the shape of the whole forward. So the
+same token scored alone and scored as the third of nine rows gets logits that differ in the last bits, and now and
+then another token wins. Under `invariant` the shape that matters to a token is a function of its position alone:
+keys are read in steps of `KEY_STEP` columns, masked beyond the token, and of the two policies below the first that
+holds on this machine is taken.
+
+- `StepShapes`: forwards keep their own width; only the queries of attention are padded, to a multiple of 4. It holds
+  where the linear layers sum in one order for any number of rows, as oneDNN's packed kernels do (`cpu_linear.py`).
+- `FixedShapes`: every forward holds all slots and `width` tokens of each, prefill included.
+
+Neither is taken on trust. `probe` runs the model over the same tokens cut in many ways, in another slot, beside
+other rows, and near the beginning and far into the cache, and compares the logits bit by bit. If no policy passes,
+the target is refused with an error that says how to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from draftproof.errors import UnsupportedModelError
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.shapes import FixedShapes, Shapes, StepShapes
+
+if TYPE_CHECKING:
+    from draftproof.targets.hf import HFTarget
+
+NUM_TOKENS = 32
+# Each cut adds up to NUM_TOKENS; together they hold every width from 1 to 18 and put tokens at many row indices.
+CUTS = (
+    (32,),
+    (1, 2, 3, 4, 5, 6, 7, 1, 1, 2),
+    (8, 9, 15),
+    (10, 11, 11),
+    (12, 13, 7),
+    (14, 18),
+    (16, 16),
+    (17, 15),
+)
+# Tokens and parents of a tree, and its path whose bits are compared with a chain's.
+TREE_PARENTS = (-1, 0, 0, 2, 1, 3, 3)
+TREE_PATH = (0, 2, 3, 6)
+# Where the tokens start: near the beginning, and beyond the first 512-key block of attention kernels.
+STARTS = (5, 1100)
+# The layers of a model run the same kernels at the same shapes, and a last bit that differs in one spreads to every
+# logit, so the first few are enough.
+NUM_LAYERS = 4
+SEED = 20
+
+
+def policies(width: int, num_slots: int, max_model_len: int) -> Iterator[Shapes]:
+    """From the cheapest to the dearest."""
+    yield StepShapes(max_model_len)
+    for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
+        yield FixedShapes(candidate, num_slots, max_model_len)
+
+
+def choose_shapes(target: HFTarget, width: int) -> Shapes:
+    """The first policy under which the target's bits don't depend on the cut; UnsupportedModelError if none."""
+    tried = []
+    for shapes in policies(width, target.num_slots, target.max_model_len):
+        difference = probe(target, shapes)
+        if difference is None:
+            return shapes
+        tried.append(f"{shapes.name}: {difference}")
+    raise UnsupportedModelError(
+        f"this model's logits in {target.dtype} depend on what is computed beside them on this machine "
+        f"with {torch.get_num_threads()} threads ({'; '.join(tried)}), so invariant execution can't be had; go on with "
+        "float32 (--dtype float32), with fewer threads (OMP_NUM_THREADS=2), or without it (invariant=False, "
+        "--no-invariant), where speculation may differ from plain decoding at near ties"
+    )
+
+
+def probe(target: HFTarget, shapes: Shapes) -> str | None:
+    """None if all cuts give the same bits, else which cut differed, in words."""
+    generator = torch.Generator().manual_seed(SEED)
+    tokens = torch.randint(0, target.vocab_size, (NUM_TOKENS,), generator=generator).tolist()
+    other = torch.randint(0, target.vocab_size, (NUM_TOKENS,), generator=generator).tolist()
+    with target.borrowed(shapes, NUM_LAYERS) as cache:
+        for start in STARTS:
+            if start + NUM_TOKENS > target.max_model_len:
+                continue
+            cache.fill_random(start, generator)
+            expected: torch.Tensor | None = None
+            for index, cut in enumerate(CUTS):
+                slot = index % target.num_slots
+                for empty in range(target.num_slots):
+                    cache.lengths[empty] = start
+                rows = torch.cat(list(_score_cut(target, slot, tokens, cut, other if index % 2 else None)))
+                expected = rows if expected is None else expected
+                if not torch.isfinite(rows).all() or not torch.equal(rows, expected):
+                    position = _first_difference(rows, expected)
+                    return f"cut {cut} changes token {position} after {start} cached ones"
+            if expected is not None and not _tree_agrees(target, tokens, start, expected):
+                return f"a tree's path differs from the chain after {start} cached tokens"
+    return None
+
+
+def _score_cut(
+    target: HFTarget, slot: int, tokens: Sequence[int], cut: Sequence[int], other: Sequence[int] | None
+) -> Iterator[torch.Tensor]:
+    """The tokens' logits, `cut[i]` or fewer tokens at a time; beside them another slot's tokens if there is one."""
+    neighbour = (slot + 1) % target.num_slots
+    done = 0
+    for size in cut:
+        end = done + size
+        while done < end:
+            width = min(end - done, target.room(slot))
+            requests = [ScoreRequest(slot, tuple(tokens[done : done + width]))]
+            if other is not None and neighbour != slot and target.room(neighbour):
+                requests.append(ScoreRequest(neighbour, tuple(other[: min(3, target.room(neighbour))])))
+            yield target.score(requests)[0]
+            done += width
+
+
+def _tree_agrees(target: HFTarget, tokens: Sequence[int], start: int, expected: torch.Tensor) -> bool:
+    """Do a tree's nodes on TREE_PATH, and the tokens scored after it, have the chain's bits?"""
+    width = len(TREE_PARENTS)
+    if not target.supports_invariant_trees or target.shapes.room(start) < width:
+        return True
+    nodes = [tokens[-1]] * width
+    for depth, node in enumerate(TREE_PATH):
+        nodes[node] = tokens[depth]
+    target.cache.lengths[0], num_kept = start, len(TREE_PATH)
+    tree = target.score([ScoreRequest(0, tuple(nodes), TREE_PARENTS)])[0][list(TREE_PATH)]
+    target.rewind(0, start + num_kept, TREE_PATH)
+    after = target.score([ScoreRequest(0, tuple(tokens[num_kept : num_kept + 2]))])[0]
+    return torch.equal(torch.cat([tree, after]), expected[: num_kept + 2])
+
+
+def _first_difference(rows: torch.Tensor, expected: torch.Tensor) -> int:
+    same = (rows == expected).all(dim=-1)
+    return int((~same).nonzero()[0]) if not bool(same.all()) else 0

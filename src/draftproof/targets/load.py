@@ -1,0 +1,184 @@
+"""Opens a target: the embedded model, a folder, a GGUF file, or a model of the hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
+from draftproof.targets.cpu_linear import pack_linears, should_pack
+from draftproof.targets.dtype import resolve_dtype
+from draftproof.targets.embedded import embedded_folder
+from draftproof.targets.gguf import read_gguf
+from draftproof.targets.gguf_folder import make_model, make_tokenizer
+from draftproof.targets.hf import HFTarget
+from draftproof.targets.support import check_architecture, check_config, check_weights
+
+
+def load_target(
+    model: str | None = None,
+    *,
+    dtype: str | torch.dtype = "auto",
+    device: str | torch.device = "cpu",
+    num_slots: int = 1,
+    max_model_len: int | None = None,
+    invariant: bool | None = None,
+    width: int | None = None,
+) -> tuple[HFTarget, Any]:
+    """Returns the target and its transformers tokenizer.
+
+    model: None for the embedded model, else a folder, a `.gguf` file, or a hub name.
+    dtype: `auto` (see `dtype.py`) or a name or torch dtype. invariant: None means on below float32.
+    width: the most tokens of one forward under `invariant`; None takes the default.
+
+    Raises ModelError and its subclasses, MissingExtraError, ParameterError.
+    """
+    where = _device(device)
+    kind = resolve_dtype(dtype, where)
+    with _no_progress_bars():
+        loaded, tokenizer = _read_gguf(model, kind) if _is_gguf(model) else _read_folder(model, kind)
+    check_weights(loaded)
+    loaded = loaded.to(where)
+    check_architecture(loaded)
+    if invariant is None:
+        invariant = kind not in (torch.float32, torch.float64)
+    if should_pack(kind, where, invariant):
+        pack_linears(loaded)
+    target = HFTarget(
+        loaded,
+        num_slots=num_slots,
+        max_model_len=max_model_len,
+        eos_token_ids=find_eos_token_ids(loaded, tokenizer),
+        invariant=invariant,
+        **({} if width is None else {"width": width}),
+    )
+    return target, tokenizer
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        where = torch.device(device)
+        torch.empty(1, device=where)
+    except (RuntimeError, AssertionError) as error:
+        first_line = str(error).splitlines()[0]
+        raise ParameterError("device", str(device), f"a device that works here; torch says: {first_line}") from error
+    return where
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging as transformers_logging
+
+    logging: Any = transformers_logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _is_gguf(model: str | None) -> bool:
+    return model is not None and model.endswith(".gguf")
+
+
+def _read_gguf(model: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    path = Path(model or "").expanduser()
+    if not path.is_file():
+        raise ModelError(f"no GGUF file at {path} (looked in {Path.cwd()} if the path is relative)")
+    read = read_gguf(path)
+    return make_model(read, dtype), make_tokenizer(read)
+
+
+def _read_folder(model: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    causal_lm: Any = AutoModelForCausalLM
+    source = _locate(model)
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable(source, "configuration", error) from error
+    check_config(config)
+    tokenizer = _read_tokenizer(source)
+    try:
+        loaded, report = causal_lm.from_pretrained(source, config=config, dtype=dtype, output_loading_info=True)
+    except ValueError as error:
+        if "Unrecognized configuration class" in str(error):
+            kind = config.model_type
+            raise UnsupportedModelError(f"{source}: a {kind!r} model is no causal language model") from error
+        raise _unreadable(source, "weights", error) from error
+    except (OSError, RuntimeError, KeyError) as error:
+        raise _unreadable(source, "weights", error) from error
+    except Exception as error:
+        if type(error).__name__ == "SafetensorError":
+            raise _unreadable(source, "weights", error) from error
+        raise
+    _check_report(source, report)
+    return loaded, tokenizer
+
+
+def _check_report(source: str, report: dict[str, Any]) -> None:
+    """Transformers fills absent weights with random numbers and says so in a log; here that is an error."""
+    for kind, words in (("missing_keys", "lack"), ("mismatched_keys", "have the wrong shape for")):
+        names = sorted(str(name[0] if isinstance(name, tuple) else name) for name in report.get(kind) or ())
+        if names:
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            raise ModelError(f"the weights of {source} {words} {', '.join(names[:4])}{more}; get the model anew")
+
+
+def _locate(model: str | None) -> str:
+    """A folder's path, or a hub name."""
+    if model is None:
+        return str(embedded_folder())
+    if not model.strip():
+        raise ModelError("no folder is named by an empty text; give a folder, a .gguf file or a hub name")
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not os.access(path, os.R_OK | os.X_OK):
+            raise ModelError(f"the folder {path} can't be read: permission denied")
+        if not (path / "config.json").is_file():
+            raise ModelError(f"the folder {path} holds no config.json; give a folder that transformers saved")
+        return str(path)
+    if path.is_file():
+        raise ModelError(f"{path} is a file; give a folder, a .gguf file or a hub name")
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1:
+        raise ModelError(f"no folder or .gguf file at {model!r}; give a path that exists, or a hub name owner/model")
+    return model
+
+
+def _read_tokenizer(source: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source)
+    except Exception as error:  # transformers raises many kinds here, ImportError and TypeError among them
+        raise _unreadable(source, "tokenizer", error) from error
+
+
+def _unreadable(source: str, what: str, error: Exception) -> ModelError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if Path(source).is_dir():
+        return ModelError(f"the {what} in {source} can't be read: {reason}")
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    tried = "the hub's local cache only (HF_HUB_OFFLINE is set)" if HF_HUB_OFFLINE else "the hub and its local cache"
+    return ModelError(
+        f"no {what} for {source!r}: there is no such folder here, and {tried} gave: {reason}; "
+        "give a folder or a .gguf file, or leave the model out to use the embedded one"
+    )
+
+
+def find_eos_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """What ends a text: the generation configuration's word, then the model's, then the tokenizer's."""
+    for source in (model.generation_config, model.config.get_text_config(decoder=True), tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        if ids is not None:
+            return tuple(int(token) for token in (ids if isinstance(ids, list | tuple) else [ids]))
+    return ()

@@ -1,0 +1,64 @@
+"""Tiny random models of several architectures, with weights large enough that their logits differ clearly."""
+
+from typing import Any
+
+import torch
+import transformers
+
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.hf import HFTarget
+
+VOCAB_SIZE = 64
+WINDOW = 8
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 1024,
+    "initializer_range": 0.3,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+ARCHITECTURES = ("llama", "qwen3", "gemma3", "mistral")
+
+
+def tiny_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 7, **changes: Any) -> Any:
+    """A model whose weights depend on `seed` alone; the sliding-window ones have a window of `WINDOW`."""
+    settings = COMMON | changes
+    with torch.random.fork_rng():
+        torch.random.manual_seed(seed)
+        if name == "llama":
+            model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
+        elif name == "qwen3":
+            model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**settings))
+        elif name == "gemma3":
+            kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+            config = transformers.Gemma3TextConfig(
+                **settings, sliding_window=WINDOW, layer_types=kinds, query_pre_attn_scalar=8
+            )
+            model = transformers.Gemma3ForCausalLM(config)
+        else:
+            model = transformers.MistralForCausalLM(transformers.MistralConfig(**settings, sliding_window=WINDOW))
+    return model.eval().to(dtype)
+
+
+def random_ids(num_tokens: int, seed: int = 3) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, VOCAB_SIZE, (num_tokens,), generator=generator).tolist()
+
+
+def plain_logits(model: Any, token_ids: list[int]) -> torch.Tensor:
+    """The model's own logits [tokens, vocab], one call, no cache."""
+    with torch.no_grad():
+        return model(input_ids=torch.tensor([token_ids]), use_cache=False).logits[0]
+
+
+def score_one(
+    target: HFTarget, slot: int, token_ids: list[int], parents: tuple[int, ...] | None = None
+) -> torch.Tensor:
+    return target.score([ScoreRequest(slot, tuple(token_ids), parents)])[0]

@@ -1,0 +1,199 @@
+"""Invariant execution: bits, not tolerances."""
+
+import pytest
+import torch
+
+from draftproof.errors import UnsupportedModelError
+from draftproof.targets import invariant
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cpu_linear import can_pack, pack_linears
+from draftproof.targets.hf import HFTarget
+from draftproof.targets.shapes import KEY_STEP, ExactShapes, FixedShapes, StepShapes
+from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, random_ids, score_one, tiny_model
+
+DTYPES = (torch.float32, torch.bfloat16)
+WIDTH = 16
+# Tokens 250 … 270 cross the step from 256 to 512 keys.
+NUM_TOKENS, FIRST = 270, 235
+
+
+def make(name: str, dtype: torch.dtype, policy: str, num_slots: int) -> HFTarget:
+    model = tiny_model(name, dtype)
+    if policy == "packed" and can_pack(dtype, model.device):
+        pack_linears(model)
+    target = HFTarget(model, num_slots=num_slots)
+    steps = StepShapes(target.max_model_len)
+    shapes = FixedShapes(WIDTH, num_slots, target.max_model_len) if policy == "fixed" else steps
+    assert invariant.probe(target, shapes) is None
+    target.shapes = shapes
+    target._reset()
+    return target
+
+
+def teacher_forced(target: HFTarget, slot: int, token_ids: list[int], cuts: list[int], junk: bool) -> torch.Tensor:
+    """Logits of the tokens that are not cached yet, scored in pieces of the given sizes in turn; with `junk`, beside
+    another slot's tokens, and with wrong drafts behind that are taken back."""
+    rows, turn = [], 0
+    neighbour = (slot + 1) % target.num_slots
+    while target.length(slot) < len(token_ids):
+        start = target.length(slot)
+        width = min(cuts[turn % len(cuts)], target.room(slot), len(token_ids) - start)
+        num_drafts = min(3, target.room(slot) - width) if junk else 0
+        drafts = [(token + 5) % VOCAB_SIZE for token in token_ids[:num_drafts]]
+        requests = [ScoreRequest(slot, (*token_ids[start : start + width], *drafts))]
+        if junk and neighbour != slot:
+            target.release(neighbour)
+            target.prefill(neighbour, random_ids(1 + 130 * (turn % 3), seed=turn))
+            requests.insert(turn % 2, ScoreRequest(neighbour, (7, 8)))
+        outs = dict(zip([request.slot for request in requests], target.score(requests), strict=True))
+        rows.append(outs[slot][:width])
+        target.rewind(slot, start + width)
+        turn += 1
+    return torch.cat(rows)
+
+
+def bits(target: HFTarget, slot: int, cuts: list[int], junk: bool, prefill: list[int]) -> torch.Tensor:
+    """Prefill tokens 0 .. FIRST - 1 in the given pieces, then score the others."""
+    token_ids = random_ids(NUM_TOKENS)
+    target.release(slot)
+    done = 0
+    for size in prefill:
+        target.prefill(slot, token_ids[done : done + size])
+        done += size
+    target.prefill(slot, token_ids[done:FIRST])
+    return teacher_forced(target, slot, token_ids, cuts, junk)
+
+
+@pytest.mark.parametrize("policy", ["packed", "fixed"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_same_bits_however_the_tokens_are_cut(name: str, dtype: torch.dtype, policy: str) -> None:
+    """Row index, chunking of prefill, junk behind, neighbours, slot, and the step from 256 to 512 keys."""
+    target = make(name, dtype, policy, num_slots=2)
+    want = bits(target, 0, [1], junk=False, prefill=[])
+    for slot, cuts, junk, prefill in (
+        (0, [4], False, [100, 3]),
+        (1, [9, 2], True, [1, 200]),
+        (0, [1, 5, 3, 8], True, [FIRST - 1]),
+        (1, [12, 7], False, [64, 64, 64]),
+    ):
+        got = bits(target, slot, cuts, junk, prefill)
+        assert got.dtype == dtype and torch.isfinite(got).all()
+        assert torch.equal(got, want), (slot, cuts, junk, prefill)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+def test_a_prompts_length_does_not_matter(dtype: torch.dtype) -> None:
+    """Prompt and generated tokens are the same to the target: prefilled or scored one by one, the same bits."""
+    target, token_ids = make("qwen3", dtype, "packed", num_slots=1), random_ids(60)
+    rows = []
+    for prompt_length in (1, 17, 58):
+        target.release(0)
+        target.prefill(0, token_ids[:prompt_length])
+        rows.append(teacher_forced(target, 0, token_ids, [3, 1], junk=False)[-2:])
+    assert torch.equal(rows[0], rows[1]) and torch.equal(rows[0], rows[2])
+
+
+@pytest.mark.parametrize("policy", ["packed", "fixed"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_trees_path_has_its_chains_bits(name: str, dtype: torch.dtype, policy: str) -> None:
+    """Its logits, and after the rewind those of the tokens that follow."""
+    target, context = make(name, dtype, policy, num_slots=2), random_ids(30)
+    parents, tokens, path = (-1, 0, 0, 2, 1), [4, 5, 6, 7, 8], [0, 2, 3]
+    target.prefill(0, context)
+    target.prefill(1, context[:5])
+    tree = target.score([ScoreRequest(1, (5,)), ScoreRequest(0, tuple(tokens), parents)])[1][path]
+    target.rewind(0, 33, path)
+    after_tree = score_one(target, 0, [9, 10])
+    target.rewind(0, 30)
+    chain = torch.cat([score_one(target, 0, [tokens[node]]) for node in path])
+    assert torch.equal(tree, chain)
+    assert torch.equal(after_tree, score_one(target, 0, [9, 10]))
+
+
+def test_trees_under_eager_attention_are_refused() -> None:
+    model = tiny_model("llama")
+    model.set_attn_implementation("eager")
+    pack_linears(model)
+    target = HFTarget(model, invariant=True)
+    score_one(target, 0, [1, 2])
+    with pytest.raises(UnsupportedModelError, match="draft chains"):
+        score_one(target, 0, [1, 2, 3], (-1, 0, 0))
+
+
+def test_room_is_clipped_at_a_key_step() -> None:
+    for shapes, widest in ((StepShapes(600), 256), (FixedShapes(16, 1, 600), 16)):
+        assert shapes.room(0) == widest
+        assert shapes.room(KEY_STEP - 3) == 3
+        assert shapes.room(KEY_STEP) == widest
+        assert shapes.room(598) == 2
+        assert shapes.room(600) == 0
+        assert [shapes.key_length(position) for position in (0, 255, 256, 599)] == [256, 256, 512, 768]
+
+
+def test_requests_of_two_steps_go_into_two_forwards() -> None:
+    requests = [ScoreRequest(0, (1,)), ScoreRequest(1, (2,)), ScoreRequest(2, (3,))]
+    groups = StepShapes(1024).split(requests, [255, 256, 3])
+    assert [[request.slot for request in group] for group in groups] == [[0, 2], [1]]
+    target = HFTarget(tiny_model("llama"), num_slots=3)
+    target.shapes = FixedShapes(8, 3, target.max_model_len)
+    target._reset()
+    target.prefill(1, random_ids(300))
+    rows = target.score([ScoreRequest(1, (5, 6)), ScoreRequest(0, (1, 2, 3))])
+    assert [tuple(out.shape) for out in rows] == [(2, VOCAB_SIZE), (3, VOCAB_SIZE)]
+
+
+class Drifting(torch.nn.Module):
+    """A linear layer whose result depends on the number of rows beside it, as kernels' do."""
+
+    def __init__(self, linear: torch.nn.Linear, always: bool) -> None:
+        super().__init__()
+        self.linear, self.always, self.calls = linear, always, 0
+        self.out_features = linear.out_features
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        drift = self.calls if self.always else features.shape[:-1].numel()
+        return self.linear(features) * (1 + 1e-6 * drift)
+
+
+def test_the_probe_finds_layers_that_depend_on_the_width() -> None:
+    model = tiny_model("llama")
+    model.lm_head = Drifting(model.lm_head, always=False)
+    target = HFTarget(model)
+    difference = invariant.probe(target, StepShapes(target.max_model_len))
+    assert difference is not None and "changes token" in difference
+    assert isinstance(HFTarget(model, invariant=True).shapes, FixedShapes)
+
+
+def test_a_model_without_any_invariant_policy_is_refused() -> None:
+    model = tiny_model("llama")
+    model.lm_head = Drifting(model.lm_head, always=True)
+    with pytest.raises(UnsupportedModelError, match="--no-invariant"):
+        HFTarget(model, invariant=True)
+    assert isinstance(HFTarget(model).shapes, ExactShapes)
+
+
+def test_the_probe_leaves_the_model_and_the_slots_as_they_were() -> None:
+    model = tiny_model("llama")
+    target = HFTarget(model, num_slots=2, invariant=True)
+    assert model.config.num_hidden_layers == 3
+    assert [target.length(slot) for slot in (0, 1)] == [0, 0]
+    assert target.cache.capacity == 0
+
+
+def test_cuts_hold_every_width_and_the_same_tokens() -> None:
+    assert all(sum(cut) == invariant.NUM_TOKENS for cut in invariant.CUTS)
+    assert set(range(1, 19)) <= {size for cut in invariant.CUTS for size in cut}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_packed_linears_compute_the_same(name: str) -> None:
+    model, token_ids = tiny_model(name), torch.tensor([random_ids(20)])
+    with torch.no_grad():
+        want = model(input_ids=token_ids, use_cache=False).logits
+        # Seven linear layers in each of three blocks, and the output layer.
+        assert pack_linears(model) == 22
+        got = model(input_ids=token_ids, use_cache=False).logits
+    assert torch.allclose(got, want, rtol=0, atol=1e-4)
