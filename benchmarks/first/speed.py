@@ -100,7 +100,7 @@ def overhead(*, dtype: str, repeats: int = 20) -> dict[str, Any]:
     }
 
 
-def pays(*, dtype: str, invariant: bool, max_tokens: int = 128, repeats: int = 3) -> dict[str, Any]:
+def pays(*, dtype: str, invariant: bool, max_tokens: int = 128, repeats: int = 2) -> dict[str, Any]:
     """Tokens per second of speculation over plain decoding, pooled over prompts, alternating in one run."""
     target, tokenizer = target_of(dtype, invariant=invariant)
     plain = engine(target, tokenizer, None)

@@ -65,10 +65,11 @@ def test_t48_the_mutant_loses_the_last_token() -> None:
     assert mutant.right().max_error == 0
 
 
+@pytest.mark.parametrize("probs", [(0.5, 0.5), (1.0, 1e-30)])
 @pytest.mark.parametrize("name", SAMPLING)
-def test_t49_tokens_come_from_the_support(name: str) -> None:
+def test_t49_tokens_come_from_the_support(name: str, probs: tuple[float, float]) -> None:
     """Sparse support far from 0, a draft beside it: every emitted id has positive probability."""
-    law = Sparse(np.array([1000, 70_000], dtype=np.int64), np.array([1e-30, 1e-30], dtype=np.float32))
+    law = Sparse(np.array([1000, 70_000], dtype=np.int64), np.array(probs, dtype=np.float32))
     for seed in range(50):
         verdict = get_verifier(name).verify(Draft.of_token_ids(0, [5]), [law, law], KeyedNoise(seed))
         assert verdict.token_ids[0] in (1000, 70_000)
