@@ -26,8 +26,8 @@ from draftproof.drafters.acceptance import AcceptanceRates, Confidence
 from draftproof.drafters.costs import FIRST_SLOPE, Costs, FixedCosts, LearnedCosts
 from draftproof.errors import ParameterError
 
-FIRST_BUDGET: Final = 4.0
-LOSS_SHARE: Final = 0.03
+FIRST_BUDGET: Final = 2.0
+LOSS_SHARE: Final = 0.02
 FIRST_INTERVAL: Final = 4
 LAST_INTERVAL: Final = 128
 PROBE_LOSS: Final = 0.25
