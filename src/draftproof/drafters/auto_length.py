@@ -27,7 +27,7 @@ from draftproof.drafters.costs import FIRST_SLOPE, Costs, FixedCosts, LearnedCos
 from draftproof.errors import ParameterError
 
 FIRST_BUDGET: Final = 2.0
-LOSS_SHARE: Final = 0.02
+LOSS_SHARE: Final = 0.03
 FIRST_INTERVAL: Final = 4
 LAST_INTERVAL: Final = 128
 PROBE_LOSS: Final = 0.25
