@@ -13,9 +13,6 @@ import torch
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 from draftproof.targets.cpu_linear import pack_linears, should_pack
 from draftproof.targets.dtype import resolve_dtype
-from draftproof.targets.embedded import embedded_folder
-from draftproof.targets.gguf import read_gguf
-from draftproof.targets.gguf_folder import make_model, make_tokenizer
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.support import check_architecture, check_config, check_weights
 
@@ -89,6 +86,10 @@ def _is_gguf(model: str | None) -> bool:
 
 
 def _read_gguf(model: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+    # Imported where it is needed: other models run without the packages that read GGUF files.
+    from draftproof.targets.gguf import read_gguf
+    from draftproof.targets.gguf_folder import make_model, make_tokenizer
+
     path = Path(model or "").expanduser()
     if not path.is_file():
         raise ModelError(f"no GGUF file at {path} (looked in {Path.cwd()} if the path is relative)")
@@ -136,6 +137,8 @@ def _check_report(source: str, report: dict[str, Any]) -> None:
 def _locate(model: str | None) -> str:
     """A folder's path, or a hub name."""
     if model is None:
+        from draftproof.targets.embedded import embedded_folder
+
         return str(embedded_folder())
     if not model.strip():
         raise ModelError("no folder is named by an empty text; give a folder, a .gguf file or a hub name")
