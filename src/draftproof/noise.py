@@ -141,15 +141,20 @@ class KeyedNoise:
         return int(philox4x32(self._counter(key, token_id >> 2), self._key)[token_id & 3])
 
     def _dense(self, key: Key, num_blocks: int) -> NDArray[np.uint32]:
-        ends = [*range(_CHUNK, num_blocks, _CHUNK), num_blocks]
-        chunks = [self._blocks(key, np.arange((end - 1) // _CHUNK * _CHUNK, end)) for end in ends]
-        return np.concatenate(chunks).reshape(-1)
+        words = np.empty((num_blocks, 4), dtype=np.uint32)
+        for start in range(0, num_blocks, _CHUNK):
+            end = min(start + _CHUNK, num_blocks)
+            self._fill(words[start:end], key, np.arange(start, end))
+        return words.reshape(-1)
 
     def _blocks(self, key: Key, blocks: NDArray[np.int64]) -> NDArray[np.uint32]:
         words = np.empty((len(blocks), 4), dtype=np.uint32)
+        self._fill(words, key, blocks)
+        return words
+
+    def _fill(self, words: NDArray[np.uint32], key: Key, blocks: NDArray[np.int64]) -> None:
         for lane, word in enumerate(philox4x32(self._counter(key, blocks), self._key)):
             words[:, lane] = word
-        return words
 
     def _counter(self, key: Key, block: Any) -> tuple[Any, int, int, int]:
         if not 0 <= key.position <= _MASK:

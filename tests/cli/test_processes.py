@@ -13,7 +13,14 @@ LONG = ("--max-tokens", "none", "--ignore-eos", "--dtype", "float32", "--show-dr
 
 
 def start(*arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    # A test run in the background of a shell inherits an ignored SIGINT, and Python would leave it ignored.
+    return subprocess.Popen(
+        command(*arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends a POSIX signal")
