@@ -21,14 +21,6 @@ from draftproof.targets.hf import HFTarget
 from draftproof.targets.load import load_target
 
 PROMPTS = Path(__file__).parents[1] / "prompts"
-TEMPERATURES = (0.0, 0.7, 1.0)
-FILTERS: dict[str, dict[str, Any]] = {
-    "no filter": {},
-    "top-p .95": {"top_p": 0.95},
-    "top-k 20, top-p .9": {"top_k": 20, "top_p": 0.9},
-    "min-p .05": {"min_p": 0.05},
-    "repetition 1.3, presence .5": {"repetition_penalty": 1.3, "presence_penalty": 0.5},
-}
 DRAFT_LAYERS = (0, 14, 29)
 
 

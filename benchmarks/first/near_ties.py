@@ -1,9 +1,9 @@
 """Is a first difference between two runs a near tie within the measured logit error, or a defect?
 
 At the first position where the runs differ, the row's logits are computed by forwards of several
-widths; delta is the largest difference between them, of any token. The difference is explained if,
-in one of the rows, raising the other run's token by 2 delta and lowering this run's by 2 delta makes the other
-run's token win: that covers a near tie in log p + G and a token at a filter's edge alike.
+widths; delta is the largest difference from the one-token forward, of any token. The difference is explained if
+raising the other run's token by delta and lowering this run's by delta, which is what two rows within the measured
+error can do, makes the other run's token win: a near tie in log p + G and a token at a filter's edge alike.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def explain(
     delta = max(float((row - rows[0]).abs().max()) for row in rows)
     ours, other = first[at], second[at]
     row = rows[0].clone()
-    row[other] += 2 * delta
-    row[ours] -= 2 * delta
+    row[other] += delta
+    row[ours] -= delta
     winner = _winner(llm, row, prompt_ids, first[:at], params)
     return {"position": len(context), "logit_error": delta, "near_tie": winner == other}
 

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 
 from benchmarks.first.common import (
-    FILTERS,
-    TEMPERATURES,
     chat_ids,
     engine,
     machine,
@@ -17,10 +15,9 @@ from benchmarks.first.common import (
     say,
     target_of,
 )
+from benchmarks.first.matrix import FILTERS, METHODS, TEMPERATURES
 from benchmarks.first.near_ties import explain
 from draftproof import SamplingParams
-
-METHODS = ("ngram", "suffix", "draft_model")
 
 
 def run(*, dtypes: tuple[str, ...], num_prompts: int = 8, max_tokens: int = 32) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.first.common import FILTERS, chat_ids, engine, machine, prompts, say, target_of, timed_tokens
+from benchmarks.first.common import chat_ids, engine, machine, prompts, say, target_of, timed_tokens
+from benchmarks.first.matrix import FILTERS
 from draftproof import SamplingParams
 from draftproof.core import Draft
 from draftproof.noise import KeyedNoise

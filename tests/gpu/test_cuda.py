@@ -5,10 +5,10 @@ import random
 import pytest
 import torch
 
+from benchmarks.first.matrix import SETTINGS
 from draftproof import LLM, SamplingParams
 from draftproof.noise import philox4x32
 from draftproof.targets.hf import HFTarget
-from tests.replay.matrix import SETTINGS
 from tests.targets.models import VOCAB_SIZE, tiny_model
 
 pytestmark = pytest.mark.gpu

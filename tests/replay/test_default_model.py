@@ -7,13 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from benchmarks.first.matrix import METHODS, SETTINGS
 from draftproof import LLM, SamplingParams
 from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.pruned import layers_of
 from draftproof.targets.embedded import embedded_folder
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.load import load_target
-from tests.replay.matrix import METHODS, SETTINGS
 
 NUM_TOKENS = 16
 PROMPTS = [

@@ -9,11 +9,11 @@ import random
 import pytest
 import torch
 
+from benchmarks.first.matrix import METHODS, SETTINGS
 from draftproof import LLM, SamplingParams
 from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.pruned import layers_of
 from draftproof.targets.hf import HFTarget
-from tests.replay.matrix import METHODS, SETTINGS
 from tests.targets.models import VOCAB_SIZE, tiny_model
 
 NUM_PROMPTS, NUM_TOKENS, NUM_SLOTS = 20, 64, 10

@@ -187,3 +187,13 @@ def test_rotary_frequencies_that_change_with_length_are_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="max_model_len=64 or less"):
         HFTarget(model)
     assert HFTarget(model, max_model_len=64).max_model_len == 64
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("invariant", [False, True])
+def test_float64_runs_and_agrees_with_the_plain_call(architecture: str, invariant: bool) -> None:
+    """Masks of the lowest float64 once overflowed on their way through float32, so that no float64 model ran."""
+    model = tiny_model(architecture, torch.float64)
+    target, ids = HFTarget(model, invariant=invariant), random_ids(20)
+    target.prefill(0, ids[:7])
+    assert torch.allclose(score_one(target, 0, ids[7:]), plain_logits(model, ids)[7:], rtol=0, atol=1e-10)

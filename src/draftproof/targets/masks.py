@@ -99,9 +99,13 @@ def additive_mask(
             allowed = allowed & (positions[:, :, None] - key_positions[:, None, :] < window)
     elif window is not None:
         allowed = allowed & (own[:, :, None] - columns < window)
-    blocked = torch.finfo(dtype).min
-    mask = torch.where(allowed, 0.0, blocked).to(dtype)[:, None]
+    mask = _additive(allowed, dtype)[:, None]
     return mask if groups == 1 else mask.repeat(1, 1, groups, 1)
+
+
+def _additive(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """0 where allowed, the dtype's lowest finite number elsewhere."""
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, torch.finfo(dtype).min)
 
 
 def path_columns(rows: Sequence[RowLayout], width: int, key_length: int) -> torch.Tensor:
@@ -135,5 +139,5 @@ def path_mask(
     allowed = columns <= positions
     if window is not None:
         allowed = allowed & (positions - columns < window)
-    mask = torch.where(allowed, 0.0, torch.finfo(dtype).min).to(dtype)
+    mask = _additive(allowed, dtype)
     return mask[:, None, None].repeat(1, 1, num_queries, 1)

@@ -1,4 +1,4 @@
-"""The replay matrix: temperatures, filters, drafters."""
+"""The replay matrix: temperatures, filters, drafters. The tests' and the benchmark's one list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILTERS: dict[str, dict[str, Any]] = {
     "top-p .95": {"top_p": 0.95},
     "top-k 20, top-p .9": {"top_k": 20, "top_p": 0.9},
     "min-p .05": {"min_p": 0.05},
-    "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5},
+    "repetition 1.3, presence .5": {"repetition_penalty": 1.3, "presence_penalty": 0.5},
 }
 METHODS = ("ngram", "suffix", "draft_model")
 SETTINGS = {
