@@ -19,14 +19,7 @@ from draftproof.engine.stop import StopRules
 from draftproof.engine.trace import TraceWriter
 from draftproof.errors import ParameterError, PromptError
 from draftproof.noise import KeyedNoise, fresh_seed
-from draftproof.outputs import (
-    CompletionOutput,
-    GenerationFailed,
-    GenerationInterrupted,
-    RequestMetrics,
-    RequestOutput,
-    StreamChunk,
-)
+from draftproof.outputs import GenerationFailed, GenerationInterrupted, RequestOutput, StreamChunk, output_of
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain
 from draftproof.targets.base import Target
@@ -174,7 +167,7 @@ class LLM:
             machinery = Machinery(self.target, self.chain, self.drafter, TraceWriter(stream) if stream else None)
             for _, kept in run(machinery, [request]):
                 yield from self._chunks(request, kept)
-        output = self._output(request, prompt if isinstance(prompt, str) else None)
+        [output] = self._outputs([request], [prompt if isinstance(prompt, str) else None])
         if request.error is not None:
             raise GenerationFailed([output]) from request.error
         if not request.emitted:
@@ -261,43 +254,8 @@ class LLM:
             yield StreamChunk(text, token.token_id, token.from_draft, token.outcome.value, logprob)
 
     def _outputs(self, requests: Sequence[Request], texts: Sequence[str | None]) -> list[RequestOutput]:
-        return [self._output(request, text) for request, text in zip(requests, texts, strict=True)]
-
-    def _output(self, request: Request, prompt: str | None) -> RequestOutput:
-        logprobs = tuple(token.logprobs for token in request.emitted if token.logprobs is not None)
-        asked = request.params.logprobs is not None
-        completion = CompletionOutput(
-            index=0,
-            text=request.stop_rules.text,
-            token_ids=tuple(token.token_id for token in request.emitted),
-            from_draft=tuple(token.from_draft for token in request.emitted),
-            outcomes=tuple(token.outcome.value for token in request.emitted),
-            finish_reason=request.stop.finish_reason if request.stop else "error" if request.error else "abort",
-            stop_reason=request.stop.stop_reason if request.stop else None,
-            logprobs=logprobs if asked else None,
-            cumulative_logprob=sum(entry.own.logprob for entry in logprobs) if asked else None,
-        )
-        return RequestOutput(
-            request_id=request.request_id,
-            prompt=prompt,
-            prompt_token_ids=request.prompt_ids,
-            outputs=(completion,),
-            seed=request.seed,
-            metrics=self._metrics(request),
-            error=request.error,
-        )
-
-    def _metrics(self, request: Request) -> RequestMetrics:
-        first, last = request.first_token_s, request.finished_s
-        generating = last - first if first is not None and last is not None else None
-        later = len(request.emitted) - request.num_first_pass
-        return RequestMetrics(
-            time_to_first_token_ms=(first - request.arrived_s) * 1e3 if first is not None else None,
-            generation_time_ms=generating * 1e3 if generating is not None else None,
-            tokens_per_second=later / generating if generating and later > 0 else None,
-            num_passes=request.record.num_spec_steps + request.record.num_plain_steps,
-            speculative_decoding=request.record.to_dict() if self.speculative_config else None,
-        )
+        speculates = self.speculative_config is not None
+        return [output_of(request, text, speculates=speculates) for request, text in zip(requests, texts, strict=True)]
 
 
 def _speculative(given: SpeculativeConfig | Mapping[str, Any] | None) -> SpeculativeConfig | None:

@@ -9,6 +9,7 @@ from draftproof.errors import RequestError
 
 if TYPE_CHECKING:
     from draftproof.engine.logprobs import TokenLogprobs
+    from draftproof.engine.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class CompletionOutput:
 class RequestMetrics:
     """speculative_decoding: the acceptance record (None without speculation). Times in milliseconds.
 
-    generation_time_ms runs from the first committed token to the last; tokens_per_second is over it.
+    generation_time_ms runs from the end of the first pass to the end of the last; tokens_per_second is over it, of the
+    tokens after the first pass. num_passes: target passes after the prompt, plain and speculative.
     """
 
     time_to_first_token_ms: float | None
@@ -79,6 +81,45 @@ class RequestOutput:
             "metrics": asdict(self.metrics),
             "error": None if self.error is None else str(self.error),
         }
+
+
+def output_of(request: Request, prompt: str | None, *, speculates: bool) -> RequestOutput:
+    """What `request` returns as it stands, finished or not. prompt: its text, if it was given as one."""
+    asked = request.params.logprobs is not None
+    logprobs = tuple(token.logprobs for token in request.emitted if token.logprobs is not None)
+    completion = CompletionOutput(
+        index=0,
+        text=request.stop_rules.text,
+        token_ids=tuple(token.token_id for token in request.emitted),
+        from_draft=tuple(token.from_draft for token in request.emitted),
+        outcomes=tuple(token.outcome.value for token in request.emitted),
+        finish_reason=request.stop.finish_reason if request.stop else "error" if request.error else "abort",
+        stop_reason=request.stop.stop_reason if request.stop else None,
+        logprobs=logprobs if asked else None,
+        cumulative_logprob=sum(entry.own.logprob for entry in logprobs) if asked else None,
+    )
+    return RequestOutput(
+        request_id=request.request_id,
+        prompt=prompt,
+        prompt_token_ids=request.prompt_ids,
+        outputs=(completion,),
+        seed=request.seed,
+        metrics=_metrics_of(request, speculates),
+        error=request.error,
+    )
+
+
+def _metrics_of(request: Request, speculates: bool) -> RequestMetrics:
+    first, last = request.first_token_s, request.finished_s
+    generating = last - first if first is not None and last is not None else None
+    later = len(request.emitted) - request.num_first_pass
+    return RequestMetrics(
+        time_to_first_token_ms=(first - request.arrived_s) * 1e3 if first is not None else None,
+        generation_time_ms=generating * 1e3 if generating is not None else None,
+        tokens_per_second=later / generating if generating and later > 0 else None,
+        num_passes=request.record.num_spec_steps + request.record.num_plain_steps,
+        speculative_decoding=request.record.to_dict() if speculates else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

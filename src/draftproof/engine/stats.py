@@ -16,7 +16,11 @@ from draftproof.errors import DraftproofError
 
 @dataclass(slots=True)
 class AcceptanceRecord:
-    """Counts over the passes that verified at least one drafted token."""
+    """Counts over the passes that verified at least one drafted token.
+
+    num_spec_tokens: tokens that those passes committed, accepted ones and the one more of each. num_plain_steps: the
+    passes without a draft, which are in no other count.
+    """
 
     num_spec_steps: int = 0
     num_draft_tokens: int = 0
