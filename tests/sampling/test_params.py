@@ -57,7 +57,8 @@ NUMBERS = {
     "max_tokens": [0, -1, 1.5, True],
     "min_tokens": [-1, 17, 0.5, None, True],
     "logprobs": [-2, 1.5, True],
-    "n": [0, 2, 1.0, True],
+    "prompt_logprobs": [-2, 1.5, True],
+    "n": [0, 1.0, True],
     "ignore_eos": [1, None, "yes"],
     "detokenize": [0],
     "skip_special_tokens": ["no"],
@@ -133,7 +134,6 @@ def test_unknown_and_unsupported_fields_are_refused(make) -> None:  # type: igno
     with pytest.raises(ParameterError, match="zzz=1: .*the fields are n, "):
         make({"zzz": 1})
     for name, value in {
-        "prompt_logprobs": 0,
         "structured_outputs": {"json": {}},
         "logits_processors": [print],
         "extra_args": {"a": 1},
@@ -147,7 +147,7 @@ def test_unknown_and_unsupported_fields_are_refused(make) -> None:  # type: igno
 
 
 def test_from_dict_takes_none_as_unset_and_neutral_values_of_unsupported_fields() -> None:
-    given = {"temperature": None, "top_p": 0.5, "seed": None, "prompt_logprobs": None, "best_of": 1, "stop": ["a", "b"]}
+    given = {"temperature": None, "top_p": 0.5, "seed": None, "logprob_token_ids": None, "best_of": 1, "stop": ["a", "b"]}
     assert SamplingParams.from_dict(given) == SamplingParams(top_p=0.5, stop=["a", "b"])
     assert SamplingParams.from_dict({"max_tokens": None}).max_tokens is None
     assert SamplingParams.from_dict({}) == SamplingParams()

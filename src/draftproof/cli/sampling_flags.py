@@ -21,7 +21,7 @@ ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 HELP: Final[Mapping[str, str]] = {
-    "n": "Samples per prompt; only 1 in this release.",
+    "n": "Samples per prompt, each with its own stream of the seed.",
     "presence_penalty": "In [-2, 2], over the output.",
     "frequency_penalty": "In [-2, 2], over the output.",
     "repetition_penalty": "Above 0, over prompt and output.",
@@ -36,6 +36,7 @@ HELP: Final[Mapping[str, str]] = {
     "max_tokens": f"At most so many tokens; none goes on to the model's length. [default: {DEFAULT_MAX_TOKENS}]",
     "min_tokens": "Nothing ends the output before so many tokens.",
     "logprobs": "With --json: so many most likely tokens beside each token; -1 for all.",
+    "prompt_logprobs": "With --json: the same for the prompt's tokens.",
     "detokenize": "Make text; without it only --json shows the ids.",
     "skip_special_tokens": "Leave special tokens out of the text.",
     "include_stop_str_in_output": "Keep the stop text in the text.",
