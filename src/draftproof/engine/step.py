@@ -19,6 +19,7 @@ import torch
 
 from draftproof.core import Draft, Verdict
 from draftproof.drafters.base import Drafter, DraftRequest
+from draftproof.engine.laws import laws_of
 from draftproof.engine.logprobs import TokenLogprobs, token_logprobs
 from draftproof.engine.request import Emitted, Request
 from draftproof.engine.trace import TraceWriter
@@ -46,7 +47,7 @@ def step(machinery: Machinery, requests: Sequence[Request]) -> list[tuple[Reques
     committed = []
     for request, draft, logits in zip(requests, drafts, scores, strict=True):
         began = perf_counter()
-        laws = _laws(machinery.chain, request, draft, logits)
+        laws = laws_of(machinery.chain, request, draft, logits)
         verdict = _verify(request, draft, laws)
         kept = _commit(machinery, request, draft, laws, logits, verdict) if verdict else []
         if request.length_policy is not None:
@@ -145,18 +146,6 @@ def _score(
     began = perf_counter()
     scores = machinery.target.score(asked)
     return scores, perf_counter() - began
-
-
-def _laws(chain: SamplerChain, request: Request, draft: Draft, logits: torch.Tensor) -> list[Row]:
-    histories = [request.history]
-    for node, token_id in enumerate(draft.token_ids):
-        histories.append(histories[draft.parents[node] + 1].extended((token_id,)))
-    rows = chain.laws(logits, request.row_params, histories, errors="return")
-    depths = (0, *(depth + 1 for depth in draft.depths))
-    return [
-        row.at(request.request_id, draft.start + depth) if isinstance(row, LawError) else row
-        for row, depth in zip(rows, depths, strict=True)
-    ]
 
 
 def _verify(request: Request, draft: Draft, laws: Sequence[Row]) -> Verdict | None:

@@ -1,5 +1,6 @@
 """Logits to law: the one sampler chain, one small file for each processor and filter."""
 
+from draftproof.sampling.allowed import Mask
 from draftproof.sampling.bad_words import bad_word_token_ids
 from draftproof.sampling.chain import SamplerChain
 from draftproof.sampling.history import History
@@ -11,6 +12,7 @@ from draftproof.sampling.top_p import TopPTies
 __all__ = [
     "PRESETS",
     "History",
+    "Mask",
     "Preset",
     "RowParams",
     "SamplerChain",

@@ -25,7 +25,7 @@ from draftproof.core import Law, PointMass
 from draftproof.errors import LawError, ParameterError
 from draftproof.params import SamplingParams
 from draftproof.sampling import min_p, top_k, top_p
-from draftproof.sampling.allowed import only_allowed
+from draftproof.sampling.allowed import Mask, only_allowed, open_ids
 from draftproof.sampling.bad_words import banned_ids
 from draftproof.sampling.history import History
 from draftproof.sampling.logit_bias import add_bias
@@ -96,6 +96,7 @@ class SamplerChain:
         params: RowParams | Sequence[RowParams],
         histories: Sequence[History],
         *,
+        masks: Sequence[Mask | None] | None = None,
         errors: Literal["raise"] = "raise",
     ) -> list[Law]: ...
 
@@ -106,6 +107,7 @@ class SamplerChain:
         params: RowParams | Sequence[RowParams],
         histories: Sequence[History],
         *,
+        masks: Sequence[Mask | None] | None = None,
         errors: Literal["return"],
     ) -> list[Law | LawError]: ...
 
@@ -115,22 +117,25 @@ class SamplerChain:
         params: RowParams | Sequence[RowParams],
         histories: Sequence[History],
         *,
+        masks: Sequence[Mask | None] | None = None,
         errors: Literal["raise", "return"] = "raise",
     ) -> list[Law] | list[Law | LawError]:
         """The law of each row.
 
         logits: [rows, >= V]; columns beyond a row's vocab_size are cut off. params: one for all rows, or one
-        for each. histories: one for each row, drafts before the row included. errors: "raise" raises the
-        first row's LawError, "return" puts it in that row's place and goes on.
+        for each. histories: one for each row, drafts before the row included. masks: one [>= V] for each row,
+        True = allowed, or None for a row that allows every token. errors: "raise" raises the first row's
+        LawError, "return" puts it in that row's place and goes on.
         """
         if errors not in ("raise", "return"):
             raise ParameterError("errors", errors, "'raise' or 'return'")
         params = [params] * len(histories) if isinstance(params, RowParams) else list(params)
         rows = self._rows(logits, params, histories)
+        row_masks = _masks(masks, params)
         found: list[Law | LawError] = []
-        for index, (row, row_params, history) in enumerate(zip(rows, params, histories, strict=True)):
+        for index, (row, row_params, history, mask) in enumerate(zip(rows, params, histories, row_masks, strict=True)):
             try:
-                found.append(self._law(row[: row_params.vocab_size], row_params, history))
+                found.append(self._law(row[: row_params.vocab_size], row_params, history, mask))
             except LawError as error:
                 located = LawError(f"row {index} of {len(rows)}: {error.message}")
                 if errors == "raise":
@@ -169,18 +174,21 @@ class SamplerChain:
         rows: NDArray[Any] = logits.detach().to(device="cpu", dtype=_DTYPES[self.dtype]).contiguous().numpy()
         return rows
 
-    def _law(self, logits: NDArray[Any], row: RowParams, history: History) -> Law:
+    def _law(self, logits: NDArray[Any], row: RowParams, history: History, mask: Mask | None) -> Law:
         # Masks overwrite, so the model's own row is looked at first.
         max_logit = finite_max(logits, "as the model gave it")
-        processed = self._processed(logits, row, history)
+        allowed_ids = open_ids(row.allowed_ids, mask)
+        processed = self._processed(logits, row, history, allowed_ids)
         if processed is not logits:
             logits, max_logit = processed, finite_max(processed, "after masks and penalties")
         if row.temperature == 0.0:
             return PointMass(int(np.argmax(logits)))
         filters = [step for step in self.preset.order if step in FILTERS and row.is_set(step.name.lower())]
-        return self._filtered(logits, max_logit, row, filters)
+        return self._filtered(logits, max_logit, row, filters, allowed_ids)
 
-    def _processed(self, logits: NDArray[Any], row: RowParams, history: History) -> NDArray[Any]:
+    def _processed(
+        self, logits: NDArray[Any], row: RowParams, history: History, allowed_ids: NDArray[np.int64] | None
+    ) -> NDArray[Any]:
         """Logits [V] after masks, bias and penalties; the array itself if there are none, else a new one."""
         masked_ids: list[NDArray[np.int64]] = []
         penalized = any(row.is_set(f"{name}_penalty") for name in ("repetition", "frequency", "presence"))
@@ -190,10 +198,10 @@ class SamplerChain:
             masked_ids.append(row.banned_ids)
             completing = banned_ids(history, row.banned_sequences, prompt=self.preset.bad_words_see_prompt)
             masked_ids.append(np.array(completing, dtype=np.int64))
-        if not (masked_ids or penalized or len(row.bias_ids) or row.allowed_ids is not None):
+        if not (masked_ids or penalized or len(row.bias_ids) or allowed_ids is not None):
             return logits
         # A mask is -inf whatever is added or multiplied later, so masks commute with bias and penalties.
-        logits = logits.copy() if row.allowed_ids is None else only_allowed(logits, row.allowed_ids)
+        logits = logits.copy() if allowed_ids is None else only_allowed(logits, allowed_ids)
         # What overflows here is found by finite_max, as an error and not as a warning.
         with np.errstate(all="ignore"):
             if len(row.bias_ids):
@@ -215,9 +223,15 @@ class SamplerChain:
             presence=row.presence_penalty,
         )
 
-    def _filtered(self, logits: NDArray[Any], max_logit: Any, row: RowParams, filters: Sequence[Step]) -> Law:
-        """The law of what `filters` leave of `logits` [V], of which only the allowed ones are looked at."""
-        ids = row.allowed_ids
+    def _filtered(
+        self,
+        logits: NDArray[Any],
+        max_logit: Any,
+        row: RowParams,
+        filters: Sequence[Step],
+        ids: NDArray[np.int64] | None,
+    ) -> Law:
+        """The law of what `filters` leave of `logits` [V], of which only those at `ids` (None: all) are looked at."""
         left = Survivors(logits if ids is None else logits[ids], max_logit)
         filter_temperature = row.temperature if self.preset.temperature_first else 1.0
         for step in filters:
@@ -233,3 +247,17 @@ class SamplerChain:
             left.keep(kept)
         weights = left.weights(row.temperature)
         return law_of_all(weights) if ids is None else law_of_some(ids, weights, row.vocab_size)
+
+
+def _masks(masks: Sequence[Mask | None] | None, params: Sequence[RowParams]) -> list[Mask | None]:
+    """One mask [V] or None for each row; wider ones are cut off as logits are."""
+    if masks is None:
+        return [None] * len(params)
+    if len(masks) != len(params):
+        raise ParameterError("masks", f"{len(masks)} for {len(params)} rows", "one for each row, or None")
+    for mask, row in zip(masks, params, strict=True):
+        if mask is not None and (mask.dtype != np.bool_ or mask.ndim != 1 or len(mask) < row.vocab_size):
+            raise ParameterError(
+                "masks", f"{mask.dtype} of shape {mask.shape}", f"booleans [at least vocab_size={row.vocab_size}]"
+            )
+    return [None if mask is None else mask[: row.vocab_size] for mask, row in zip(masks, params, strict=True)]
