@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -66,4 +66,25 @@ class Target(Protocol):
 
     def release(self, slot: int) -> None:
         """Empty the slot."""
+        ...
+
+
+class HiddenStates(Protocol):
+    """Hidden states that a target keeps for cached positions; `targets/taps.py` says which and how."""
+
+    tap_ids: tuple[int, ...]
+    lengths: list[int]
+
+    def read(self, slot: int, start: int, stop: int) -> torch.Tensor:
+        """[stop - start, taps * hidden size], the taps side by side."""
+        ...
+
+
+class TappedTarget(Target, Protocol):
+    """A target that learned drafters can be run on: a transformers `model` whose hidden states can be kept."""
+
+    model: Any
+
+    def request_taps(self, tap_ids: Sequence[int]) -> HiddenStates:
+        """Keep these hidden states for every position that is appended from now on."""
         ...

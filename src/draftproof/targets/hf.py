@@ -23,6 +23,7 @@ from draftproof.targets.masks import RowLayout, additive_mask, check_parents, pa
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
+from draftproof.targets.taps import TapStore
 
 PREFILL_CHUNK = 512
 
@@ -64,6 +65,7 @@ class HFTarget:
         self._layers: Layers = inspect_layers(model, self._cache_argument)
         self._stacked: bool = model.config._attn_implementation == attention.NAME
         self.shapes: Shapes = ExactShapes(self.max_model_len)
+        self.taps: TapStore | None = None
         self._reset()
         check_driving(self)
         if invariant:
@@ -95,6 +97,13 @@ class HFTarget:
     def supports_invariant_trees(self) -> bool:
         """Eager attention adds up a tree's keys in another order than a chain's."""
         return self._stacked
+
+    def request_taps(self, tap_ids: Sequence[int]) -> TapStore:
+        """Keep these hidden states from now on; see `taps.py`. Raises ParameterError and UnsupportedModelError."""
+        if self.taps is not None:
+            self.taps.close()
+        self.taps = TapStore(self.model, tap_ids, self.num_slots)
+        return self.taps
 
     def length(self, slot: int) -> int:
         return self.cache.lengths[self._slot(slot)]
@@ -138,8 +147,11 @@ class HFTarget:
         kept = list(path) if path else list(range(max(0, length - start)))
         if path or self._parents[slot] is not None:
             self._check_path(slot, kept, length)
-        if kept != list(range(len(kept))):
-            self.cache.gather(slot, start, kept)
+        moved = kept if kept != list(range(len(kept))) else []
+        if moved:
+            self.cache.gather(slot, start, moved)
+        if self.taps is not None:
+            self.taps.rewind(slot, length, start, moved)
         self.cache.clear(slot, length, current)
         self.cache.lengths[slot] = length
         self._starts[slot], self._parents[slot] = min(start, length), None
@@ -147,6 +159,8 @@ class HFTarget:
     def release(self, slot: int) -> None:
         self.cache.clear(self._slot(slot), 0, self.cache.capacity)
         self.cache.lengths[slot], self._starts[slot], self._parents[slot] = 0, 0, None
+        if self.taps is not None:
+            self.taps.rewind(slot, 0, 0, ())
 
     def _forward(self, requests: Sequence[ScoreRequest], *, with_logits: bool) -> torch.Tensor:
         """Run one forward, append its tokens; logits [rows, width, vocab_size], or the hidden states."""
@@ -183,6 +197,9 @@ class HFTarget:
             if request:
                 cache.lengths[slot] = row.start + num_tokens
                 self._starts[slot], self._parents[slot] = row.start, request.parents
+        if self.taps is not None:
+            counts = [len(by_slot[slot].token_ids) if slot in by_slot else 0 for slot in slots]
+            self.taps.record(slots, [row.start for row in rows], counts)
         return out
 
     def _masks(self, rows: list[RowLayout], width: int, key_length: int, by_path: bool) -> Any:
