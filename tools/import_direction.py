@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = "draftproof"
 ROOT = "draftproof"
 
-BASE = frozenset({"core", "params", "refusals", "validation", "config", "errors", "noise"})
+BASE = frozenset({"core", "laws", "params", "refusals", "validation", "config", "errors", "noise"})
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}
 ENGINE = VERIFY | {"drafters", "targets", "engine"}

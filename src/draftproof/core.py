@@ -1,29 +1,41 @@
-"""The nouns that every package shares: Key, Noise, Law, Draft, Verdict.
+"""The nouns that every package shares: Key, Noise, Law (from `laws`), Draft, Verdict.
 
-Tokens and the law that they were drawn from are born together: `Draft.draw` is the only way to
-add a sampled token to a draft, and it records the very array that the token was drawn from.
-
-Weights are one-dimensional numpy arrays, of floats in production and of `fractions.Fraction`
-(dtype object) in proofs by enumeration; nothing here asks which.
+Tokens and the law that they were drawn from are born together: `Draft.draw` and `Draft.draw_children` are the only
+ways to add sampled tokens to a draft, and they record the very arrays that the tokens were drawn from.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, final
+from typing import Final, NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.errors import DraftContractError, ParameterError
+from draftproof.laws import Dense, Law, Number, PointMass, Sparse, Weights, Without
 
-Weights: TypeAlias = NDArray[Any]
-"""[V] or [K] non-negative numbers: floats, or Fractions in an object array."""
-Number: TypeAlias = Any
-"""A float in production, a Fraction in proofs."""
+__all__ = [
+    "ROOT",
+    "Decision",
+    "Dense",
+    "Draft",
+    "DrawnWith",
+    "Key",
+    "Law",
+    "Noise",
+    "Number",
+    "Outcome",
+    "PointMass",
+    "Purpose",
+    "Siblings",
+    "Sparse",
+    "Verdict",
+    "Weights",
+    "Without",
+]
 
 ROOT: Final = -1
 """The parent of a draft's first node: the context itself."""
@@ -78,137 +90,20 @@ class Noise(Protocol):
         ...
 
 
-class Law(ABC):
-    """A probability law over token ids. Closed set: PointMass, Dense, Sparse."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def prob(self, token_id: int) -> Number:
-        """The probability of `token_id`; 0 for an id outside the law, whatever the id."""
-
-    @abstractmethod
-    def weights(self) -> tuple[Weights, NDArray[np.int64] | None]:
-        """([K] probabilities, [K] ascending token ids); ids None means 0..K-1."""
-
-    @abstractmethod
-    def at(self, token_ids: NDArray[np.int64] | None, size: int) -> Weights | Number:
-        """[size] probabilities at `token_ids` (None: 0..size-1), zeros outside."""
-
-    def draw(self, noise: Noise, key: Key) -> int:
-        """A token id drawn from this law by the field of `key`."""
-        values, token_ids = self.weights()
-        return noise.choice(key, values, token_ids)
-
-    def argmax(self) -> int:
-        """The most probable token id, the lowest one on ties."""
-        values, token_ids = self.weights()
-        best = int(np.argmax(values))
-        return best if token_ids is None else int(token_ids[best])
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class PointMass(Law):
-    """All mass on one token: argmax, n-gram and suffix drafts, T = 0."""
-
-    token_id: int
-
-    def prob(self, token_id: int) -> Number:
-        return 1 if token_id == self.token_id else 0
-
-    def weights(self) -> tuple[Weights, NDArray[np.int64] | None]:
-        return np.ones(1, dtype=np.int64), np.array([self.token_id], dtype=np.int64)
-
-    def at(self, token_ids: NDArray[np.int64] | None, size: int) -> Weights | Number:
-        ids = np.arange(size) if token_ids is None else token_ids
-        return (ids == self.token_id).astype(np.int64)
-
-    def draw(self, noise: Noise, key: Key) -> int:
-        return self.token_id
-
-    def argmax(self) -> int:
-        return self.token_id
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Dense(Law):
-    """`probs` [V]: one probability per token id."""
-
-    probs: Weights
-
-    def __post_init__(self) -> None:
-        if self.probs.ndim != 1 or self.probs.shape[0] == 0:
-            raise ParameterError("probs", f"array of shape {self.probs.shape}", "one row of at least one token")
-
-    def prob(self, token_id: int) -> Number:
-        if not 0 <= token_id < self.probs.shape[0]:
-            return 0
-        return _scalar(self.probs[token_id])
-
-    def weights(self) -> tuple[Weights, NDArray[np.int64] | None]:
-        return self.probs, None
-
-    def at(self, token_ids: NDArray[np.int64] | None, size: int) -> Weights | Number:
-        own = self.probs.shape[0]
-        if token_ids is None and size <= own:
-            return self.probs[:size]
-        ids = np.arange(size) if token_ids is None else token_ids
-        inside = ids < own
-        found = np.zeros(len(ids), dtype=self.probs.dtype)
-        found[inside] = self.probs[ids[inside]]
-        return found
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Sparse(Law):
-    """`probs` [K] on strictly ascending `token_ids` [K]; every other token has probability 0."""
-
-    token_ids: NDArray[np.int64]
-    probs: Weights
-
-    def __post_init__(self) -> None:
-        if self.token_ids.ndim != 1 or self.token_ids.shape != self.probs.shape or not len(self.token_ids):
-            raise ParameterError(
-                "token_ids, probs",
-                f"shapes {self.token_ids.shape} and {self.probs.shape}",
-                "two rows of one length, at least 1",
-            )
-        if self.token_ids[0] < 0 or not (np.diff(self.token_ids) > 0).all():
-            raise ParameterError("token_ids", self.token_ids.tolist(), "strictly ascending and not negative")
-
-    def prob(self, token_id: int) -> Number:
-        where = int(np.searchsorted(self.token_ids, token_id))
-        if where == len(self.token_ids) or self.token_ids[where] != token_id:
-            return 0
-        return _scalar(self.probs[where])
-
-    def weights(self) -> tuple[Weights, NDArray[np.int64] | None]:
-        return self.probs, self.token_ids
-
-    def at(self, token_ids: NDArray[np.int64] | None, size: int) -> Weights | Number:
-        if token_ids is None:
-            found = np.zeros(size, dtype=self.probs.dtype)
-            inside = self.token_ids < size
-            found[self.token_ids[inside]] = self.probs[inside]
-            return found
-        where = np.minimum(np.searchsorted(self.token_ids, token_ids), len(self.token_ids) - 1)
-        return np.where(self.token_ids[where] == token_ids, self.probs[where], 0)
-
-
-def _scalar(value: Any) -> Number:
-    """A Python float or Fraction: mixed-precision scalar arithmetic would round in float32."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 class DrawnWith(Enum):
     """Which noise a draft's tokens looked at. A verifier refuses what would bias it."""
 
     NOTHING = "no noise (point masses)"
     FRESH = "its own stream, fresh in every pass"
     TARGET_FIELD = "the target's field, shared"
+
+
+class Siblings(Enum):
+    """How the children of one node are drawn, each given those before it."""
+
+    INDEPENDENT = "independent draws of one law"
+    WITHOUT_REPLACEMENT = "draws without replacement"
+    RANKED_AND_ONE = "the most probable tokens, and one draw from the others"
 
 
 @final
@@ -220,8 +115,8 @@ class Draft:
     (ROOT for a child of the context) and was drawn from `laws[i]`. `start` is the absolute
     position of the first drafted token, which is also where the pass starts.
 
-    Built by `Draft.empty(start)` and `.draw(…)`, or by `Draft.of_token_ids(…)` for tokens that no
-    law was sampled for; there is no way to hand in tokens and laws apart.
+    Built by `Draft.empty(start)`, `.draw(…)` and `.draw_children(…)`, or by `Draft.of_token_ids(…)` for tokens
+    that no law was sampled for; there is no way to hand in tokens and laws apart.
     """
 
     start: int
@@ -240,20 +135,36 @@ class Draft:
         return _make(start, (), (), (), (), DrawnWith.NOTHING, False)
 
     @classmethod
-    def of_token_ids(cls, start: int, token_ids: Iterable[int], parents: Sequence[int] | None = None) -> Draft:
+    def of_token_ids(
+        cls,
+        start: int,
+        token_ids: Iterable[int],
+        parents: Sequence[int] | None = None,
+        *,
+        looked_at_target_field: bool = False,
+    ) -> Draft:
         """Tokens chosen by a rule (n-gram, argmax, rank): each one's law is the point mass on it.
 
         `parents` None makes a chain. A chain ends before the first negative id, the padding of ragged batches.
+        looked_at_target_field: the rule saw the target's noise, as a noise-aware tree's does.
         """
-        draft = cls.empty(start)
+        if start < 0:
+            raise ParameterError("start", start, "an absolute position, 0 or more")
+        ids: list[int] = []
+        depths: list[int] = []
         for index, token_id in enumerate(token_ids):
             if token_id < 0:
                 if parents is not None:
                     raise ParameterError("token_ids", token_id, "an id of 0 or more in every node of a tree")
                 break
             parent = index - 1 if parents is None else parents[index]
-            draft = draft._with(int(token_id), parent, PointMass(int(token_id)), DrawnWith.NOTHING)
-        return draft
+            _check_parent(parent, index)
+            ids.append(int(token_id))
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        chain = range(ROOT, len(ids) - 1) if parents is None else parents
+        drawn_with = DrawnWith.TARGET_FIELD if looked_at_target_field and ids else DrawnWith.NOTHING
+        laws = tuple(PointMass(token_id) for token_id in ids)
+        return _make(start, tuple(ids), tuple(int(i) for i in chain), laws, tuple(depths), drawn_with, False)
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -279,6 +190,37 @@ class Draft:
         else:
             key, drawn_with = Key(Purpose.DRAFT, self.start, len(self)), DrawnWith.FRESH
         return self._with(law.draw(noise, key), parent, law, drawn_with)
+
+    def draw_children(
+        self, law: Law, noise: Noise, num_children: int, *, siblings: Siblings, parent: int | None = None
+    ) -> Draft:
+        """This draft and up to `num_children` children of `parent` (None: the last node), drawn from `law`.
+
+        Tokens that differ are no more than the law has; a point mass has one child however they are drawn. The noise
+        is a stream that is fresh in every pass. Each child's law is the one that it was drawn from, given those before
+        it: `law` itself, `Without(law, …)`, or the point mass on a ranked token.
+        """
+        parent = len(self) - 1 if parent is None else parent
+        draft = self
+        if isinstance(law, PointMass):
+            return draft._with(law.token_id, parent, law, DrawnWith.NOTHING) if num_children > 0 else draft
+        if siblings is Siblings.INDEPENDENT:
+            for _ in range(num_children):
+                draft = draft.draw(law, noise, parent=parent)
+            return draft
+        if not isinstance(law, (Dense, Sparse)):
+            raise ParameterError("law", type(law).__name__, "a Dense or a Sparse law, or a point mass")
+        probs, token_ids = law.weights()
+        num_children = min(num_children, int(np.count_nonzero(probs)))
+        taken: list[int] = []
+        if siblings is Siblings.RANKED_AND_ONE and num_children > 1:
+            taken = [int(i if token_ids is None else token_ids[i]) for i in _ranked(probs, num_children - 1)]
+            for token_id in taken:
+                draft = draft._with(token_id, parent, PointMass(token_id), DrawnWith.NOTHING)
+        while len(taken) < num_children:
+            draft = draft.draw(Without(law, tuple(taken)) if taken else law, noise, parent=parent)
+            taken.append(draft.token_ids[-1])
+        return draft
 
     def truncated(self, num_tokens: int, *, looked_at_dropped: bool) -> Draft:
         """The first `num_tokens` nodes. looked_at_dropped: the length was chosen after seeing a dropped token."""
@@ -311,8 +253,7 @@ class Draft:
         return 0 if parent == ROOT else self.depths[parent] + 1
 
     def _with(self, token_id: int, parent: int, law: Law, drawn_with: DrawnWith) -> Draft:
-        if not ROOT <= parent < len(self):
-            raise ParameterError("parent", parent, f"a node of the draft so far, {ROOT} to {len(self) - 1}")
+        _check_parent(parent, len(self))
         kinds = {self.drawn_with, drawn_with} - {DrawnWith.NOTHING}
         if len(kinds) > 1:
             raise DraftContractError(
@@ -327,6 +268,18 @@ class Draft:
             kinds.pop() if kinds else DrawnWith.NOTHING,
             self.anticipating,
         )
+
+
+def _ranked(probs: Weights, num_ranks: int) -> NDArray[np.int64]:
+    """Indices of the `num_ranks` largest probabilities, the largest first, the lowest index first on ties."""
+    smallest = np.partition(probs, len(probs) - num_ranks)[len(probs) - num_ranks]
+    candidates = np.flatnonzero(probs >= smallest)
+    return candidates[np.argsort(-probs[candidates], kind="stable")][:num_ranks]
+
+
+def _check_parent(parent: int, num_nodes: int) -> None:
+    if not ROOT <= parent < num_nodes:
+        raise ParameterError("parent", parent, f"a node of the draft so far, {ROOT} to {num_nodes - 1}")
 
 
 def _make(
