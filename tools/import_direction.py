@@ -27,8 +27,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "sampling": SAMPLING | {"kernels"},
     "verify": VERIFY | {"kernels"},
     "kernels": BASE | {"kernels"},
-    # A draft model is a target of the drafter's own: loaded, and driven through the interface alone.
-    "drafters": VERIFY | {"drafters", "targets.base", "targets.load"},
+    # A draft model is a target of the drafter's own: loaded, and driven through the interface alone. Learned drafters
+    # keep keys and values of their own in the targets' cache.
+    "drafters": VERIFY | {"drafters", "targets.base", "targets.load", "targets.cache", "targets.masks"},
     "targets": VERIFY | {"targets"},
     "engine": ENGINE,
     "outputs": ENGINE | {"outputs"},

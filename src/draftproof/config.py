@@ -9,11 +9,12 @@ from typing import Any, Final, Self
 
 from draftproof.errors import ParameterError
 
-METHODS: Final = ("ngram", "suffix", "draft_model")
-LATER_METHODS: Final = ("mtp", "eagle3", "dflash", "dspark")
+LEARNED_METHODS: Final = ("dflash", "dspark", "mtp", "eagle3")
+METHODS: Final = ("ngram", "suffix", "draft_model", *LEARNED_METHODS)
 VERIFIERS: Final = ("keyed", "match", "rejection", "block")
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 CHAINS: Final = ("vllm", "hf", "llama.cpp", "mlx")
+LOGPROBS_MODES: Final = ("raw_logprobs", "raw_logits", "processed_logprobs")
 MAX_SPECULATIVE_TOKENS: Final = 128
 
 
@@ -42,11 +43,12 @@ class _FromMapping:
 class SpeculativeConfig(_FromMapping):
     """How to draft and how to verify. Field names are vLLM's where vLLM has one.
 
-    method: ngram (prompt lookup), suffix (suffix automaton), draft_model (a smaller model).
+    method: ngram (prompt lookup), suffix (suffix automaton), draft_model (a smaller model), or dflash, dspark, mtp,
+    eagle3: drafters that were trained for this target and read its hidden states.
     num_speculative_tokens: drafted tokens per pass; the most of them when draft_length is "auto".
     draft_length: "auto" chooses 0 to num_speculative_tokens before each pass; "fixed" drafts that many.
     verifier: keyed (replay guarantee; greedy at temperature 0), match, rejection, block (exact-law).
-    model: draft_model's folder, GGUF file or hub name.
+    model: draft_model's folder, GGUF file or hub name; a learned drafter's folder or hub name.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
     prompt_lookup_min as its shortest match.
     share_target_noise: under keyed, let the drafter draw with the target's own noise.
@@ -62,10 +64,6 @@ class SpeculativeConfig(_FromMapping):
     share_target_noise: bool = True
 
     def __post_init__(self) -> None:
-        if self.method in LATER_METHODS:
-            raise ParameterError(
-                "method", self.method, f"one of {', '.join(METHODS)}", "learned drafters come in a later release"
-            )
         _one_of("method", self.method, METHODS)
         _one_of(
             "verifier", self.verifier, VERIFIERS, "greedy is keyed's case of temperature 0, and is chosen by itself"
@@ -74,11 +72,12 @@ class SpeculativeConfig(_FromMapping):
         _integer("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_SPECULATIVE_TOKENS)
         _integer("prompt_lookup_min", self.prompt_lookup_min, 1, 64)
         _integer("prompt_lookup_max", self.prompt_lookup_max, self.prompt_lookup_min, 64)
-        if (self.method == "draft_model") != (self.model is not None):
+        if (self.method in ("draft_model", *LEARNED_METHODS)) != (self.model is not None):
             raise ParameterError(
                 "model",
                 self.model,
-                "a draft model's folder, GGUF file or name with method 'draft_model', and unset with the others",
+                f"a folder or hub name with the methods draft_model (also a GGUF file), {', '.join(LEARNED_METHODS)}, "
+                "and unset with the others",
             )
 
 
@@ -93,6 +92,9 @@ class EngineConfig(_FromMapping):
     fixed for that; runs that are to give the same text must have the same.
     max_num_seqs: how many requests run at once. max_model_len: positions, the model's own if None.
     chain: whose order of filters and rule of ties: vllm, hf, llama.cpp, mlx. chain_dtype: of the laws.
+    logprobs_mode: which numbers `logprobs` reports; see engine/logprobs.py.
+    generation_config: where the defaults of sampling parameters come from that a request leaves unset: "auto" is the
+    model's generation_config.json, "vllm" none of it, else a folder that holds one.
     """
 
     model: str | None = None
@@ -104,11 +106,21 @@ class EngineConfig(_FromMapping):
     max_model_len: int | None = None
     chain: str = "vllm"
     chain_dtype: str = "float32"
+    logprobs_mode: str = "raw_logprobs"
+    generation_config: str = "auto"
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)
         _one_of("chain", self.chain, CHAINS)
         _one_of("chain_dtype", self.chain_dtype, ("float32", "float64"))
+        _one_of(
+            "logprobs_mode",
+            self.logprobs_mode,
+            LOGPROBS_MODES,
+            "a law has its logits up to a constant: ask for processed_logprobs in place of processed_logits",
+        )
+        if not isinstance(self.generation_config, str) or not self.generation_config:
+            raise ParameterError("generation_config", self.generation_config, '"auto", "vllm" or a folder')
         _integer("invariant_width", self.invariant_width, 1, MAX_SPECULATIVE_TOKENS + 1)
         _integer("max_num_seqs", self.max_num_seqs, 1, 1024)
         if self.max_model_len is not None:

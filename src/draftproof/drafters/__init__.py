@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from draftproof.config import LEARNED_METHODS
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.base import Drafter, DraftRequest
 from draftproof.drafters.length import FixedLength, LengthPolicy
@@ -39,16 +40,11 @@ def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
 
     target, tokenizer, chain: the engine's; the draft model runs on the target's device in its dtype, has as many
     slots, and samples with the same chain.
-    Raises ParameterError for a method that is not in this release, and what loading a draft model raises.
+    Raises ParameterError for an unknown method, and what loading a draft model or a learned drafter raises.
     """
     make = DRAFTERS.get(config.method)
     if make is None:
-        raise ParameterError(
-            "method",
-            config.method,
-            f"one of {', '.join(DRAFTERS)}",
-            "mtp, eagle3, dflash and dspark come in a later release",
-        )
+        raise ParameterError("method", config.method, f"one of {', '.join(DRAFTERS)}")
     return make(config, target, tokenizer, chain)
 
 
@@ -74,9 +70,16 @@ def _make_draft_model(config: SpeculativeConfig, target: Target, tokenizer: Any,
     return DraftModelDrafter(model, chain, target_tokenizer=tokenizer, draft_tokenizer=draft_tokenizer)
 
 
+def _make_learned(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
+    from draftproof.drafters.learned.load import load_learned
+
+    return load_learned(config, target, chain)
+
+
 DRAFTERS: Final[dict[str, Callable[[SpeculativeConfig, Target, Any, SamplerChain], Drafter]]] = {
     "ngram": _make_ngram,
     "suffix": _make_suffix,
     "draft_model": _make_draft_model,
+    **dict.fromkeys(LEARNED_METHODS, _make_learned),
 }
 """method -> builder."""

@@ -1,0 +1,253 @@
+"""DFlash, DFlash 2 and DSpark draft: one forward over a block of masks gives all tokens of the draft.
+
+Rule, for a context of L tokens, anchor position s = L - 1: bring the cache of context keys up to s, run the block,
+take the logits of its first num_tokens predicting slots, and draw the tokens from left to right:
+    dflash      slot by slot from its own logits
+    dflash 2    among the slot's candidates, scored after the token before (`selector.py`)
+    dspark      from its logits plus the Markov head's bias after the token before (`markov.py`)
+    domino      from its logits plus the correction of a GRU over the block so far (`domino.py`)
+
+Law of each token: what the target's own sampler chain makes of these logits with the request's parameters and its
+history extended by the drafts before it; for DFlash 2 the softmax over the candidates at the request's temperature.
+Which token is drawn from it, and with which noise: `drawing.py`.
+Noise: one draw per node, as `Draft.draw` says. Why exact: law and token are born together; the verifier does the rest.
+
+Length: with a confidence threshold, the draft ends before the first slot whose calibrated probability of acceptance is
+below it. That number is known before the slot's token is drawn, so no token is looked at and dropped.
+
+Cache: only features of committed positions are kept; the block's own keys are overwritten. With a of the drafts
+accepted, the next proposal adds the a + 1 positions whose features the verification has made (`context.py`).
+Edge cases: the draft ends where the drafter's vocabulary holds no token that the request allows. NaN raises LawError.
+
+Sources: see `block_model.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from draftproof.core import Draft, Law, Verdict
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned.block_model import BlockModel, block_mask
+from draftproof.drafters.learned.context import DraftContext
+from draftproof.drafters.learned.drawing import Drawing, candidate_law
+from draftproof.drafters.learned.head import TargetEnds
+from draftproof.drafters.learned.modules import Attend
+from draftproof.sampling import History
+from draftproof.targets.base import TappedTarget
+from draftproof.targets.cache import LayerShape, SlotCache
+
+_CHUNK: Final = 512
+"""Positions whose context keys are made in one go."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One request while its draft grows. previous_ids: the token before the next slot. state: of a recurrent head."""
+
+    request: DraftRequest
+    draft: Draft
+    history: History
+    num_tokens: int
+    row: int = -1
+    state: torch.Tensor | None = None
+    laws: list[Law] = field(default_factory=list)
+
+    @property
+    def previous_id(self) -> int:
+        return self.draft.token_ids[-1] if len(self.draft) else self.request.context_ids[-1]
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.draft) >= self.num_tokens
+
+
+class BlockDrafter:
+    """See `Drafter` for what the methods promise.
+
+    model: on the target's device, in its dtype. confidence_threshold: 0 for drafts of full length.
+    """
+
+    proposes_without_confidence = True
+
+    def __init__(
+        self,
+        model: BlockModel,
+        target: TappedTarget,
+        ends: TargetEnds,
+        drawing: Drawing,
+        *,
+        confidence_threshold: float = 0.0,
+    ) -> None:
+        self.method, self.layout = model.layout.method, model.layout
+        self.model, self.target, self.ends, self.drawing = model, target, ends, drawing
+        self.confidence_threshold = confidence_threshold if model.confidence_head is not None else 0.0
+        self.context = DraftContext(target, target.request_taps(self.layout.tap_ids))
+        layer = model.backbone.layer
+        shape = LayerShape(layer.num_kv_heads, layer.head_dim, layer.head_dim, target.dtype, target.device)
+        longest = target.max_model_len + self.layout.block_size + _CHUNK
+        self.cache = SlotCache([shape] * model.backbone.num_layers, target.num_slots, longest)
+
+    @torch.no_grad()
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One chain for each request, of at most `layout.num_drafts` tokens; see `Drafter.propose`.
+
+        Raises LawError for NaN logits. The same requests may then be proposed for again, each alone.
+        """
+        turns = [
+            _Turn(request, Draft.empty(len(request.context_ids)), request.history, self._num_tokens(request))
+            for request in requests
+        ]
+        going = [turn for turn in turns if not turn.is_done]
+        if going:
+            self._read_context([turn.request for turn in going])
+            hidden = self.block_hidden([turn.request for turn in going])
+            for row, turn in enumerate(going):
+                turn.row = row
+            self._draw(going, hidden)
+        return [turn.draft for turn in turns]
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
+        """Nothing: the next proposal reads the context."""
+
+    def release(self, slot: int) -> None:
+        """Empty the slot."""
+        self.context.release(slot)
+        self.cache.clear(slot, 0, self.cache.capacity)
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
+        """None: what this drafter would say costs the forward that the answer is meant to save."""
+        return None
+
+    def _num_tokens(self, request: DraftRequest) -> int:
+        fits = 1 <= len(request.context_ids) <= self.target.max_model_len
+        return min(request.num_tokens, self.layout.num_drafts) if fits else 0
+
+    def _read_context(self, requests: Sequence[DraftRequest]) -> None:
+        """Append the context keys of positions that are committed and not cached yet."""
+        starts, missing = [], []
+        for request in requests:
+            start = self.context.keep_common(request.slot, request.context_ids, len(request.context_ids) - 1)
+            starts.append(start)
+            missing.append(self.context.features(request, start))
+        done, longest = 0, max(len(rows) for rows in missing)
+        while done < longest:
+            width = min(_CHUNK, longest - done)
+            rows = [index for index, taps in enumerate(missing) if len(taps) > done]
+            taps = torch.nn.utils.rnn.pad_sequence([missing[i][done : done + width] for i in rows], batch_first=True)
+            begins = [starts[index] + done for index in rows]
+            self._append([requests[index].slot for index in rows], begins, taps)
+            done += width
+        for request, start in zip(requests, starts, strict=True):
+            self.context.extend(request.slot, request.context_ids[start:-1])
+
+    def _append(self, slots: list[int], starts: list[int], taps: torch.Tensor) -> None:
+        features = self.model.context(taps.to(self.target.dtype))
+        width = features.shape[1]
+        positions = torch.tensor(starts, device=features.device)[:, None] + torch.arange(width, device=features.device)
+        rotation = self.model.rotation(features, positions)
+        self.cache.prepare(slots, starts, width, max(starts) + width)
+        for index, layer in enumerate(self.model.layers):
+            self.cache.update(*layer.self_attn.keys_values(features, rotation), index)  # type: ignore[operator, union-attr]
+
+    def block_hidden(self, requests: Sequence[DraftRequest]) -> torch.Tensor:
+        """[rows, block_size, hidden] of the block that begins at each context's newest token; its context is cached."""
+        layout, device = self.layout, self.ends.table.device
+        slots = [request.slot for request in requests]
+        starts = [len(request.context_ids) - 1 for request in requests]
+        ids = torch.full((len(slots), layout.block_size), layout.mask_token_id, device=device)
+        ids[:, 0] = torch.tensor([request.context_ids[-1] for request in requests], device=device)
+        block = self.model.embed(self.ends.table, ids)
+        begins = torch.tensor(starts, device=device)
+        positions = begins[:, None] + torch.arange(layout.block_size, device=device)
+        key_length = max(starts) + layout.block_size
+        self.cache.prepare(slots, starts, layout.block_size, key_length)
+        attends: list[Attend] = []
+        masks: dict[tuple[int | None, bool], torch.Tensor] = {}
+        for index, kind in enumerate(zip(self.model.backbone.windows, layout.causal, strict=True)):
+            if kind not in masks:
+                masks[kind] = block_mask(begins, layout.block_size, key_length, *kind, block.dtype)
+            attends.append(self._attend(index, masks[kind]))
+        hidden: torch.Tensor = self.model(block, self.model.rotation(block, positions), attends)
+        return hidden
+
+    def _attend(self, index: int, mask: torch.Tensor) -> Attend:
+        def attend(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            return *self.cache.update(keys, values, index), mask
+
+        return attend
+
+    def _draw(self, turns: Sequence[_Turn], hidden: torch.Tensor) -> None:
+        first = self.layout.first_slot
+        hidden = hidden[:, first : first + max(turn.num_tokens for turn in turns)]
+        logits = self.model.scaled(self.ends.logits(hidden))
+        for index in range(hidden.shape[1]):
+            going = [turn for turn in turns if not turn.is_done]
+            if not going:
+                return
+            rows = [turn.row for turn in going]
+            self._draw_slot(index, going, hidden[rows, index], logits[rows, index])
+
+    def _draw_slot(self, index: int, turns: list[_Turn], hidden: torch.Tensor, logits: torch.Tensor) -> None:
+        previous = torch.tensor([turn.previous_id for turn in turns], device=hidden.device)
+        markov, confidence, selector = (
+            self.model.markov_head,
+            self.model.confidence_head,
+            self.model.candidate_selector,
+        )
+        embedded = markov.embed(previous) if markov is not None else None
+        if confidence is not None and self.confidence_threshold > 0:
+            inputs = hidden
+            if self.layout.confidence_with_markov and embedded is not None:
+                inputs = torch.cat((hidden, embedded), dim=-1)
+            sure = confidence.probability(inputs, index) >= self.confidence_threshold
+            for turn, go_on in zip(turns, sure.tolist(), strict=True):
+                if not go_on:
+                    turn.num_tokens = len(turn.draft)
+        if markov is not None and embedded is not None:
+            states = [turn.state if turn.state is not None else markov.start(embedded[0]) for turn in turns]
+            bias, after = markov.step(embedded, hidden, torch.stack(states))
+            logits = logits + bias
+            for turn, state in zip(turns, after, strict=True):
+                turn.state = state
+        if self.model.domino is not None:
+            logits = self._corrected(index, turns, previous, hidden, logits)
+        if selector is not None:
+            kept, ids = selector.candidates(logits)
+            scores = selector.scores(kept, ids, hidden, previous)
+            laws: list[Law | None] = [
+                candidate_law(turn.request, turn.draft, row, own)
+                for turn, row, own in zip(turns, scores, ids, strict=True)
+            ]
+        else:
+            if self.ends.vocab is not None:
+                logits = self.ends.vocab.expand(logits)
+            drafts, histories = [turn.draft for turn in turns], [turn.history for turn in turns]
+            laws = self.drawing.laws(self.method, [turn.request for turn in turns], drafts, histories, logits,
+                                     reduced=self.ends.vocab is not None)  # fmt: skip
+        for turn, law in zip(turns, laws, strict=True):
+            if turn.is_done:
+                continue
+            if law is None:
+                turn.num_tokens = len(turn.draft)
+                continue
+            turn.draft = self.drawing.draw(turn.draft, law, turn.request)
+            turn.history = turn.history.extended(turn.draft.token_ids[-1:])
+
+    def _corrected(
+        self, index: int, turns: list[_Turn], previous: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor
+    ) -> torch.Tensor:
+        head = self.model.domino
+        if head is None:
+            return logits
+        states = [turn.state if turn.state is not None else head.start(1, hidden)[0] for turn in turns]
+        after = head.read(self.model.embed(self.ends.table, previous), torch.stack(states))
+        for turn, state in zip(turns, after, strict=True):
+            turn.state = state
+        if index + self.layout.first_slot < head.first_slot:
+            return logits
+        return logits + head.correction(hidden, after)

@@ -1,0 +1,75 @@
+"""The target's embedding table and output layer, as its drafters use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from draftproof.drafters.learned.checkpoint import Checkpoint
+from draftproof.drafters.learned.vocab import VocabMap
+from draftproof.errors import ModelError, UnsupportedModelError
+from draftproof.targets.base import TappedTarget
+
+_NUM_COMPARED = 16
+
+
+class TargetEnds:
+    """`table` [V, hidden] is the raw input embedding; `logits(hidden)` the output layer's, of the vocabulary map's
+    tokens where there is one: a reduced vocabulary needs no weights of its own."""
+
+    def __init__(self, target: TappedTarget, vocab: VocabMap | None, own_head: nn.Module | None) -> None:
+        model: Any = target.model
+        self.table: torch.Tensor = model.get_input_embeddings().weight
+        self.vocab = vocab
+        self._head = own_head
+        self._rows: torch.Tensor | None = None
+        if own_head is None and vocab is not None:
+            self._rows = _output_weight(model)[vocab.token_ids.to(self.table.device)]
+        elif own_head is None:
+            self._head = model.get_output_embeddings()
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[..., hidden] to [..., V], or [..., D] under a vocabulary map."""
+        if self._rows is not None:
+            return nn.functional.linear(hidden, self._rows)
+        head: Any = self._head
+        out: torch.Tensor = head(hidden)
+        return out
+
+
+def _output_weight(model: Any) -> torch.Tensor:
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    if model.config.get_text_config(decoder=True).tie_word_embeddings:
+        weight: torch.Tensor = table.weight
+    elif hasattr(head, "weight"):
+        weight = head.weight
+    elif hasattr(head, "packed"):
+        weight = head.packed.to_dense()
+    else:
+        raise UnsupportedModelError(f"the weights of {type(head).__name__}, the target's output layer, can't be read")
+    return weight
+
+
+def check_same_target(checkpoint: Checkpoint, target: TappedTarget) -> None:
+    """Where the checkpoint holds a copy of the target's embedding, it must be this target's.
+
+    Raises ModelError, which names the tensor, for another shape or other numbers: the drafter of another target.
+    """
+    table: torch.Tensor = target.model.get_input_embeddings().weight
+    for name in ("embed_tokens.weight", "model.embed_tokens.weight"):
+        if name not in checkpoint:
+            continue
+        found = checkpoint.shape(name)
+        if found != tuple(table.shape):
+            raise ModelError(
+                f"{checkpoint.folder}: {name} has shape {found}, and this target's embedding {tuple(table.shape)}; "
+                "the drafter was made for another target"
+            )
+        theirs, ours = checkpoint.tensor(name)[:_NUM_COMPARED].float(), table[:_NUM_COMPARED].float().cpu()
+        if not torch.allclose(theirs, ours, rtol=0.05, atol=0.02 * float(ours.abs().max())):
+            raise ModelError(
+                f"{checkpoint.folder}: {name} holds other numbers than this target's embedding; "
+                "the drafter was made for another target (or for another version of it)"
+            )

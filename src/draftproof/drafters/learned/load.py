@@ -1,0 +1,125 @@
+"""Opens a drafter's checkpoint for a target: reads its packaging, checks it, prints its layout, builds the drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from draftproof.config import SpeculativeConfig
+from draftproof.drafters.base import Drafter
+from draftproof.drafters.learned.backbone_config import backbone_config
+from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.block_model import BlockModel
+from draftproof.drafters.learned.checkpoint import Checkpoint, load_into
+from draftproof.drafters.learned.drawing import Drawing
+from draftproof.drafters.learned.head import TargetEnds, check_same_target
+from draftproof.drafters.learned.layout import BlockLayout, tell
+from draftproof.drafters.learned.packaging import block_layouts
+from draftproof.drafters.learned.probe import settled
+from draftproof.drafters.learned.vocab import VocabMap
+from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
+from draftproof.sampling import SamplerChain
+from draftproof.targets.base import TappedTarget
+
+_NOT_THE_DRAFTERS = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "rotary_emb.", "mask_embedding")
+
+
+def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) -> Drafter:
+    """The learned drafter that `config` names; `num_speculative_tokens` must not be more than it can draft.
+
+    Raises what `load_block_drafter` raises, and ParameterError.
+    """
+    drafter = load_block_drafter(str(config.model), target, chain, method=config.method)
+    most = drafter.layout.num_drafts
+    if config.num_speculative_tokens > most:
+        raise ParameterError(
+            "num_speculative_tokens", config.num_speculative_tokens, f"at most {most}, what this drafter drafts at once"
+        )
+    return drafter
+
+
+def load_block_drafter(
+    model: str,
+    target: Any,
+    chain: SamplerChain,
+    *,
+    method: str,
+    confidence_threshold: float = 0.0,
+    sharpness: float | None = None,
+) -> BlockDrafter:
+    """A DFlash or DSpark drafter from a folder or hub name, for `target`.
+
+    Raises ModelError for a checkpoint that is truncated, incomplete or another target's, UnsupportedModelError for
+    what isn't computed, ParameterError for a method that the checkpoint isn't of.
+    """
+    check_target(target)
+    checkpoint = Checkpoint.locate(model)
+    where, text = str(checkpoint.folder), target.model.config.get_text_config(decoder=True)
+    keys, layouts = block_layouts(checkpoint.config, checkpoint.names, int(text.num_hidden_layers), where)
+    if layouts[0].method != method:
+        raise ParameterError("method", method, f"{layouts[0].method!r} for the checkpoint {where}")
+    check_sizes(keys, layouts[0].draft_vocab_size, target, where)
+    check_same_target(checkpoint, target)
+    qk_norm = any(name.endswith("q_norm.weight") for name in checkpoint.names)
+    backbone = backbone_config(keys, qk_norm=qk_norm, where=where)
+
+    def build(layout: BlockLayout) -> BlockDrafter:
+        module = BlockModel(backbone, layout, int(text.hidden_size))
+        if layout.mask_token_id >= len(target.model.get_input_embeddings().weight):
+            raise ModelError(f"{where}: mask_token_id={layout.mask_token_id} is beyond the target's embedding")
+        load_into(module, checkpoint, _rename(layout))
+        module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        size = layout.draft_vocab_size
+        vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
+        ends = TargetEnds(target, vocab, module.lm_head)
+        drawing = Drawing(chain, argmax_by_default=layout.method == "dflash" and not layout.selector_rank,
+                          sharpness=sharpness)  # fmt: skip
+        return BlockDrafter(module, target, ends, drawing, confidence_threshold=confidence_threshold)
+
+    drafter = settled(layouts, build, target, where)
+    tell(f"drafter {where}: {drafter.layout.describe()}")
+    return drafter
+
+
+def check_target(target: Any) -> None:
+    """Raises UnsupportedModelError for a target whose hidden states can't be read."""
+    if not hasattr(target, "request_taps"):
+        raise UnsupportedModelError(
+            f"{type(target).__name__} keeps no hidden states, which learned drafters read; use a transformers model, "
+            "or a drafter that reads none (ngram, suffix, draft_model)"
+        )
+
+
+def check_sizes(keys: Any, draft_vocab_size: int | None, target: TappedTarget, where: str) -> None:
+    """The drafter's vocabulary and hidden size against the target's. Raises ModelError."""
+    table: torch.Tensor = target.model.get_input_embeddings().weight
+    vocab, hidden = int(keys.get("vocab_size", 0)), int(keys.get("hidden_size", 0))
+    if vocab != target.vocab_size:
+        raise ModelError(
+            f"{where}: the drafter's vocabulary has {vocab} tokens, the target's {target.vocab_size}; "
+            "the drafter was made for another target"
+        )
+    if hidden != table.shape[1]:
+        raise ModelError(
+            f"{where}: the drafter's hidden size is {hidden}, and the target's embedding, which it reads, has "
+            f"{table.shape[1]}; the drafter was made for another target"
+        )
+
+
+def _rename(layout: BlockLayout) -> Callable[[str], str | None]:
+    def rename(name: str) -> str | None:
+        name = name.removeprefix("model.").removeprefix("logit_head.")
+        if name in ("t2d", "d2t") or name.startswith(_NOT_THE_DRAFTERS) or name.endswith("inv_freq"):
+            return None
+        if name.startswith("lm_head."):
+            return name if layout.has_own_head else None
+        if name.endswith(("predecessor_codebook", "successor_codebook")):
+            return name + ".weight"
+        if name.startswith(("prefix_gru.", "embed_proj.")):
+            return "domino." + name
+        renamed = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}
+        return renamed.get(name, name)
+
+    return rename
