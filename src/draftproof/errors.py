@@ -6,6 +6,7 @@ DraftproofError
 ├── ModelError              a model can't be found, read or run
 │   ├── UnsupportedModelError   its architecture or cache can't be decoded exactly
 │   └── TokenizerMismatchError  target and drafter don't share a vocabulary
+├── QueueFullError          the engine's queue is full: the caller has to wait
 ├── RequestError            one request fails; its neighbours go on
 │   ├── PromptError             empty, or longer than the model reads
 │   └── LawError                a row that is no law: NaN, or every token masked
@@ -51,6 +52,17 @@ class UnsupportedModelError(ModelError):
 
 class TokenizerMismatchError(ModelError):
     """Target and drafter don't give the same ids to the same text."""
+
+
+class QueueFullError(DraftproofError):
+    """No further request can be queued now. `num_waiting` are in the queue, `max_num_waiting` fit."""
+
+    def __init__(self, num_waiting: int, max_num_waiting: int) -> None:
+        self.num_waiting, self.max_num_waiting = num_waiting, max_num_waiting
+        super().__init__(
+            f"{num_waiting} requests are waiting and the queue holds {max_num_waiting}: step the engine until some have "
+            "been admitted and try again, or raise max_num_waiting"
+        )
 
 
 class RequestError(DraftproofError):

@@ -1,56 +1,42 @@
-"""Admission: requests wait for a slot, are prefilled, and step together until they end."""
+"""One caller's requests on a shared engine, from admission to their ends."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable
 
+from draftproof.engine.engine import Engine
 from draftproof.engine.request import Emitted, Request
-from draftproof.engine.step import Machinery, step
-from draftproof.errors import DraftproofError
 
 
-def run(machinery: Machinery, requests: Iterable[Request]) -> Generator[tuple[Request, list[Emitted]], None, None]:
-    """Runs requests to their ends, as many at once as the target has slots, first come first served.
+def run(engine: Engine, requests: Iterable[Request]) -> Generator[tuple[Request, list[Emitted]], None, None]:
+    """Yields (request, newly committed tokens) as steps finish, until all of `requests` have ended.
 
-    Yields (request, newly committed tokens) as passes finish; an error ends its own request and is
-    found in `request.error`. When the caller stops iterating, slots are freed and unfinished
-    requests are marked aborted; what they have emitted stays.
+    An error ends its own request and is found in `request.error`. Requests are queued as the engine has room for
+    them. Others may drive the same engine in between: their steps advance these requests too. When the caller stops
+    iterating, the unfinished requests are aborted; what they have emitted stays.
     """
-    waiting = deque(request for request in requests if not request.is_finished)
-    free = deque(range(machinery.target.num_slots))
-    running: list[Request] = []
+    unfinished = [request for request in requests if not request.is_finished]
+    waiting = deque(unfinished)
+    num_yielded = dict.fromkeys((request.request_id for request in unfinished), 0)
     try:
-        while waiting or running:
-            while waiting and free:
-                request = waiting.popleft()
-                request.slot = free.popleft()
-                running.append(request)
-                _prefill(machinery, request)
-            alive = [request for request in running if not request.is_finished]
-            yield from step(machinery, alive) if alive else ()
-            for request in [request for request in running if request.is_finished]:
-                running.remove(request)
-                free.append(request.slot)
-                if request.error is not None:
-                    yield request, []
+        while unfinished:
+            while waiting and engine.has_room:
+                engine.add_request(waiting[0])
+                waiting.popleft()
+            engine.step()
+            for request in unfinished:
+                begin = num_yielded[request.request_id]
+                kept = request.emitted[begin:]
+                num_yielded[request.request_id] = begin + len(kept)
+                if kept or request.is_finished:
+                    yield request, kept
+            unfinished = [
+                request
+                for request in unfinished
+                if not request.is_finished or num_yielded[request.request_id] < len(request.emitted)
+            ]
     finally:
-        for request in running:
-            _release(machinery, request)
-        for request in (*running, *waiting):
-            if not request.is_finished:
+        for request in unfinished:
+            if not request.is_finished and not engine.abort(request.request_id):
                 request.abort()
-
-
-def _prefill(machinery: Machinery, request: Request) -> None:
-    try:
-        machinery.target.prefill(request.slot, request.context_ids[:-1])
-    except DraftproofError as error:
-        _release(machinery, request)
-        request.fail_with(error)
-
-
-def _release(machinery: Machinery, request: Request) -> None:
-    machinery.target.release(request.slot)
-    if machinery.drafter is not None:
-        machinery.drafter.release(request.slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from draftproof.core import Outcome, Verdict
 from draftproof.drafters.length import LengthPolicy
@@ -16,6 +17,9 @@ from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, RowParams
 from draftproof.verify import Verifier
+
+if TYPE_CHECKING:
+    from draftproof.engine.trace import TraceWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,12 @@ class Emitted:
 
 @dataclass(slots=True)
 class Request:
-    """One sequence being generated. `context_ids` is prompt and output in one growing list."""
+    """One sequence being generated. `context_ids` is prompt and output in one growing list.
+
+    priority: lower is served first; equals by arrival. trace: where its decisions are written, if anywhere.
+    slot: -1 while it waits. num_cached: entries of the context that its slot holds between steps: all but the newest
+    token's once it decodes. last_step: when it was served last. prompt_logprobs: of the prompt's second token on.
+    """
 
     request_id: str
     prompt_ids: tuple[int, ...]
@@ -48,9 +57,16 @@ class Request:
     history: History
     context_ids: list[int]
     share_target_noise: bool = True
+    priority: int = 0
+    trace: TraceWriter | None = None
+    arrival: int = -1
     slot: int = -1
+    num_cached: int = 0
+    last_step: int = 0
+    num_preemptions: int = 0
     confidence: float | None = None
     emitted: list[Emitted] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     record: AcceptanceRecord = field(default_factory=AcceptanceRecord)
     stop: Stop | None = None
     error: RequestError | None = None
@@ -68,6 +84,11 @@ class Request:
     def num_tokens_left(self) -> int:
         """How many tokens the length rules still allow."""
         return self.stop_rules.max_output_tokens - len(self.emitted)
+
+    @property
+    def wants_prompt_rows(self) -> bool:
+        """Whether rows of the prompt are still to be computed for their log-probabilities."""
+        return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < len(self.prompt_ids) - 1
 
     def commit(self, verdict: Verdict, num_drafted: int, logprobs: Sequence[TokenLogprobs] | None) -> list[Emitted]:
         """Takes the verdict's tokens one by one until a stop rule ends the request; returns what was kept.
@@ -96,9 +117,10 @@ class Request:
         self.error = error
         self.finished_s = perf_counter()
 
-    def fail_with(self, error: DraftproofError) -> None:
-        """Ends this request with an error that is not about one of its rows."""
-        wrapped = RequestError(str(error), request_id=self.request_id, position=len(self.context_ids))
+    def fail_with(self, error: Exception) -> None:
+        """Ends this request with an error that is not about one of its rows; the message names one that isn't ours."""
+        text = str(error) if isinstance(error, DraftproofError) else f"{type(error).__name__}: {error}"
+        wrapped = RequestError(text, request_id=self.request_id, position=len(self.context_ids))
         wrapped.__cause__ = error
         self.fail(wrapped)
 

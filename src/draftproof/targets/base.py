@@ -1,8 +1,8 @@
 """What the engine asks of a target: append tokens to a slot, get their laws' logits, and take tokens back.
 
 A target holds `num_slots` independent sequences. Each slot has a length: the number of tokens whose keys and
-values are cached. `score` and `prefill` append, `rewind` shortens, `release` empties. Row i of the logits that
-`score` returns belongs to the token after `token_ids[i]`, given everything that this token attends to.
+values are cached. `score` and `prefill` append, `rewind` shortens, `copy` shares, `release` empties. Of the logits
+that `score` returns, token i's row belongs to the token after it, given everything that it attends to.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ class ScoreRequest:
     parents: None for a chain. Else, for each token, its parent's index within `token_ids`, -1 for the first; a
         parent stands before its children. A node attends to the cache and to its ancestors, and its position is
         the slot's length plus its depth.
+    num_rows: how many of the tokens, the last ones, are scored; the others are appended alone, as those of a context
+        are. None scores all.
     """
 
     slot: int
     token_ids: tuple[int, ...]
     parents: tuple[int, ...] | None = None
+    num_rows: int | None = None
+
+    @property
+    def first_row(self) -> int:
+        """Index of the first token that is scored."""
+        return 0 if self.num_rows is None else len(self.token_ids) - self.num_rows
 
 
 class Target(Protocol):
@@ -40,8 +48,16 @@ class Target(Protocol):
     device: torch.device
     dtype: torch.dtype
 
+    @property
+    def max_num_cached_tokens(self) -> int:
+        """How many columns all slots together may take: enough for one slot of `max_model_len`."""
+        ...
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
-        """Append every request's tokens and return one [len(token_ids), vocab_size] logits tensor per request."""
+        """Append every request's tokens and return one [num_rows, vocab_size] logits tensor per request.
+
+        Chunks of contexts and drafts of any lengths share the call.
+        """
         ...
 
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
@@ -52,8 +68,19 @@ class Target(Protocol):
         """Cached entries of the slot."""
         ...
 
-    def room(self, slot: int) -> int:
-        """How many tokens one `score` call may append to the slot now; 0 when the model's length is reached."""
+    def room(self, slot: int, num_more: int = 0) -> int:
+        """How many tokens one `score` call may append to the slot, once `num_more` tokens more are cached.
+
+        0 when the model's length is reached.
+        """
+        ...
+
+    def num_columns(self, length: int) -> int:
+        """The room that a slot of `length` entries takes in the cache: `length` or more."""
+        ...
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Give `slot` the first `length` entries of the slot `source` in place of its own; `source` keeps them."""
         ...
 
     def rewind(self, slot: int, length: int, path: Sequence[int] = ()) -> None:
@@ -66,6 +93,10 @@ class Target(Protocol):
 
     def release(self, slot: int) -> None:
         """Empty the slot."""
+        ...
+
+    def num_releases(self, slot: int) -> int:
+        """How often the slot has been emptied: entries that were left in it are still there if that hasn't changed."""
         ...
 
 

@@ -150,6 +150,12 @@ class SlotCache(Cache):
                 group.keys[:, slot, :, start:stop] = 0
                 group.values[:, slot, :, start:stop] = 0
 
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """Give `slot` the first `length` entries of `source`."""
+        for group in self._groups:
+            for buffer in (group.keys, group.values):
+                buffer[:, slot, :, :length] = buffer[:, source, :, :length]
+
     def fill_random(self, length: int, generator: torch.Generator) -> None:
         """Random entries in the first `length` columns of every slot, the same for all slots (for self-checks)."""
         self.reserve(length)

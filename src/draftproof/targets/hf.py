@@ -75,6 +75,7 @@ class HFTarget:
     def _reset(self) -> None:
         self.cache = SlotCache(self._layers.shapes, self.num_slots, self.max_model_len + self.shapes.margin)
         self._starts = [0] * self.num_slots
+        self._num_releases = [0] * self.num_slots
         self._parents: list[tuple[int, ...] | None] = [None] * self.num_slots
 
     @contextmanager
@@ -108,8 +109,22 @@ class HFTarget:
     def length(self, slot: int) -> int:
         return self.cache.lengths[self._slot(slot)]
 
-    def room(self, slot: int) -> int:
-        return self.shapes.room(self.length(slot))
+    def room(self, slot: int, num_more: int = 0) -> int:
+        return self.shapes.room(self.length(slot) + num_more)
+
+    @property
+    def max_num_cached_tokens(self) -> int:
+        return self.num_slots * self.max_model_len
+
+    def num_columns(self, length: int) -> int:
+        return length
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        self.cache.copy(source, slot, length)
+        self.cache.clear(slot, length, self.length(slot))
+        self.cache.lengths[slot], self._starts[slot], self._parents[slot] = length, length, None
+        if self.taps is not None:
+            self.taps.copy(source, slot, length)
 
     @torch.no_grad()
     def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
@@ -119,7 +134,7 @@ class HFTarget:
             out = self._forward(group, with_logits=True)
             for row, request in enumerate(group):
                 index = request.slot if self.shapes.all_slots else row
-                logits[request.slot] = out[index, : len(request.token_ids)]
+                logits[request.slot] = out[index, request.first_row : len(request.token_ids)]
         return [logits[request.slot] for request in requests]
 
     @torch.no_grad()
@@ -159,8 +174,12 @@ class HFTarget:
     def release(self, slot: int) -> None:
         self.cache.clear(self._slot(slot), 0, self.cache.capacity)
         self.cache.lengths[slot], self._starts[slot], self._parents[slot] = 0, 0, None
+        self._num_releases[slot] += 1
         if self.taps is not None:
             self.taps.rewind(slot, 0, 0, ())
+
+    def num_releases(self, slot: int) -> int:
+        return self._num_releases[slot]
 
     def _forward(self, requests: Sequence[ScoreRequest], *, with_logits: bool) -> torch.Tensor:
         """Run one forward, append its tokens; logits [rows, width, vocab_size], or the hidden states."""

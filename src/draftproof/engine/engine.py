@@ -1,0 +1,142 @@
+"""The engine: requests come and go at any step, and share every forward.
+
+    engine.add_request(request)
+    while engine.has_unfinished:
+        for turn in engine.step():
+            ...  # turn.request, and in turn.kept what it has newly committed
+
+One lock guards it, so that several threads, or several generators of one thread, may drive it in turns: whoever
+steps advances everybody's requests, and each finds its own in `request.emitted`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from draftproof.drafters.base import Drafter
+from draftproof.engine.drafting import num_asked
+from draftproof.engine.request import Request
+from draftproof.engine.scheduler import PREFILL_SHARE, Scheduler
+from draftproof.engine.slots import Slots
+from draftproof.engine.step import Machinery, step
+from draftproof.engine.turn import Turn
+from draftproof.errors import ParameterError
+from draftproof.sampling import SamplerChain
+from draftproof.targets.base import Target
+
+
+class Engine:
+    """Continuous batching over one target: its slots are used by this engine alone."""
+
+    def __init__(
+        self,
+        target: Target,
+        chain: SamplerChain,
+        drafter: Drafter | None = None,
+        *,
+        max_num_batched_tokens: int = 512,
+        max_num_waiting: int = 1024,
+        enable_prefix_caching: bool = False,
+        logprobs_mode: str = "raw_logprobs",
+    ) -> None:
+        """max_num_batched_tokens: of one step, contexts and drafts together. max_num_waiting: beyond them
+        `add_request` raises QueueFullError. enable_prefix_caching: requests copy what others hold of their context.
+        """
+        for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_waiting", max_num_waiting)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ParameterError(name, value, "an integer of 1 or more")
+        self.machinery = Machinery(target, chain, drafter, logprobs_mode)
+        self.slots = Slots(target, drafter, share=enable_prefix_caching)
+        self.scheduler = Scheduler(
+            target,
+            self.slots,
+            lambda request, num_missing: num_asked(target, drafter, request, num_missing),
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_waiting=max_num_waiting,
+        )
+        self._requests: dict[str, Request] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def has_unfinished(self) -> bool:
+        """True while a request waits or runs."""
+        return bool(self._requests)
+
+    @property
+    def num_running(self) -> int:
+        """Requests with a slot."""
+        return len(self.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue, preempted ones included."""
+        return self.scheduler.num_waiting
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `add_request` would take one more."""
+        return self.num_waiting < self.scheduler.max_num_waiting
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request that was admitted (`Admission.admit`) and hasn't run yet.
+
+        Raises QueueFullError, and ParameterError for an id that is in use or a draft length that no step has room for.
+        """
+        with self._lock:
+            if request.request_id in self._requests:
+                raise ParameterError("request_id", request.request_id, "no other unfinished request's")
+            if request.is_finished or request.slot >= 0:
+                raise ParameterError("request", request.request_id, "one that has not been run", "admit it anew")
+            self._check_budget(request)
+            self.scheduler.add(request)
+            self._requests[request.request_id] = request
+
+    def abort(self, request_id: str) -> bool:
+        """End a request where it is; what it has emitted stays. False if no unfinished request has that id."""
+        with self._lock:
+            request = self._requests.get(request_id)
+            if request is None:
+                return False
+            request.abort()
+            self._settle(request)
+            return True
+
+    def step(self) -> list[Turn]:
+        """One forward, and what came of it for every request that took part; [] if there was nothing to do.
+
+        A request's failure is in `request.error`. If the step itself is interrupted (Ctrl-C, or a target that
+        fails as a whole), the requests that took part go back to the queue with what they had committed, and resume.
+        """
+        with self._lock:
+            turns = self.scheduler.next_turns()
+            try:
+                step(self.machinery, turns)
+            except BaseException:
+                for request in list(self.scheduler.running):
+                    if request.is_finished:
+                        self._settle(request)
+                    else:
+                        self.scheduler.preempt(request)
+                raise
+            for turn in turns:
+                self._settle(turn.request)
+            return turns
+
+    def _settle(self, request: Request) -> None:
+        if request.is_finished:
+            del self._requests[request.request_id]
+            self.scheduler.leave(request)
+        else:
+            self.slots.publish(request)
+
+    def _check_budget(self, request: Request) -> None:
+        most = self.scheduler.max_num_batched_tokens
+        most -= max(most // PREFILL_SHARE, 1)
+        longest = request.length_policy.max_tokens if request.length_policy is not None else 0
+        if 1 + longest > max(most, 1):
+            raise ParameterError(
+                "max_num_batched_tokens",
+                self.scheduler.max_num_batched_tokens,
+                f"enough for a draft of {longest} tokens beside contexts: {-(-4 * (1 + longest) // 3) + 1} or more",
+                "raise it, or draft fewer tokens",
+            )
