@@ -16,24 +16,28 @@ from pathlib import Path
 PACKAGE = "draftproof"
 ROOT = "draftproof"
 
-BASE = frozenset({"core", "laws", "params", "refusals", "validation", "config", "errors", "noise"})
+BASE = frozenset({"core", "laws", "params", "sampler_fields", "refusals", "structured", "validation", "config", "errors", "noise"})
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}
-ENGINE = VERIFY | {"drafters", "targets", "engine"}
-TOP = ENGINE | {"outputs", "llm", ROOT}
+GRAMMAR = SAMPLING | {"grammar"}
+ENGINE = VERIFY | GRAMMAR | {"drafters", "targets", "engine"}
+TOP = ENGINE | {"outputs", "chat", "defaults", "llm", ROOT}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     **{name: BASE for name in BASE},
     "sampling": SAMPLING | {"kernels"},
     "verify": VERIFY | {"kernels"},
+    "grammar": GRAMMAR,
     "kernels": BASE | {"kernels"},
     # A draft model is a target of the drafter's own: loaded, and driven through the interface alone. Learned drafters
     # keep keys and values of their own in the targets' cache.
-    "drafters": VERIFY | {"drafters", "targets.base", "targets.load", "targets.cache", "targets.masks"},
+    "drafters": VERIFY | {"grammar", "drafters", "targets.base", "targets.load", "targets.cache", "targets.masks"},
     "targets": VERIFY | {"targets"},
     "engine": ENGINE,
-    "outputs": ENGINE | {"outputs"},
-    "llm": ENGINE | {"outputs", "llm"},
+    "outputs": ENGINE | {"outputs", "chat"},
+    "defaults": BASE,
+    "chat": BASE | {"chat", "outputs"},
+    "llm": ENGINE | {"outputs", "chat", "defaults", "llm"},
     "audit": frozenset({"audit", "verify", "sampling", "targets.toy", ROOT}),
     "render": TOP | {"render"},
     "serve": TOP | {"serve", "render"},

@@ -11,7 +11,9 @@ from draftproof.errors import ParameterError
 
 LEARNED_METHODS: Final = ("dflash", "dspark", "mtp", "eagle3")
 METHODS: Final = ("ngram", "suffix", "draft_model", *LEARNED_METHODS)
-VERIFIERS: Final = ("keyed", "match", "rejection", "block")
+CHAIN_VERIFIERS: Final = ("rejection", "block")
+TREE_VERIFIERS: Final = ("recursive", "traversal", "hybrid", "multi_round", "k_seq", "multi_path_block")
+VERIFIERS: Final = ("keyed", "match", *CHAIN_VERIFIERS, *TREE_VERIFIERS)
 DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 CHAINS: Final = ("vllm", "hf", "llama.cpp", "mlx")
 LOGPROBS_MODES: Final = ("raw_logprobs", "raw_logits", "processed_logprobs")
@@ -47,7 +49,8 @@ class SpeculativeConfig(_FromMapping):
     eagle3: drafters that were trained for this target and read its hidden states.
     num_speculative_tokens: drafted tokens per pass; the most of them when draft_length is "auto".
     draft_length: "auto" chooses 0 to num_speculative_tokens before each pass; "fixed" drafts that many.
-    verifier: keyed (replay guarantee; greedy at temperature 0), match, rejection, block (exact-law).
+    verifier: keyed (replay guarantee; greedy at temperature 0), match, rejection, block (exact-law); traversal,
+    recursive, hybrid, multi_round, k_seq, multi_path_block (exact-law, rules for trees that were drawn).
     model: draft_model's folder, GGUF file or hub name; a learned drafter's folder or hub name.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
     prompt_lookup_min as its shortest match.

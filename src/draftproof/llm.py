@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
+from draftproof.chat import Chat, Messages, prepare_chat
 from draftproof.config import EngineConfig, SpeculativeConfig
+from draftproof.defaults import default_sampling_fields, note_defaults
 from draftproof.drafters import Drafter, make_drafter
-from draftproof.drafters.auto_length import AutoLength
-from draftproof.drafters.length import FixedLength, LengthPolicy
+from draftproof.engine.admission import Admission, Prompt
 from draftproof.engine.batch import run
-from draftproof.engine.detokenize import IncrementalDetokenizer
+from draftproof.engine.engine import Engine
 from draftproof.engine.request import Emitted, Request
-from draftproof.engine.step import Machinery
-from draftproof.engine.stop import StopRules
-from draftproof.engine.trace import TraceWriter
-from draftproof.errors import ParameterError, PromptError
-from draftproof.noise import KeyedNoise, fresh_seed
-from draftproof.outputs import GenerationFailed, GenerationInterrupted, RequestOutput, StreamChunk, output_of
+from draftproof.engine.trace import TraceWriter, opened_trace
+from draftproof.errors import DraftproofError, ParameterError, PromptError, RequestError
+from draftproof.outputs import GenerationFailed, GenerationInterrupted, Job, RequestOutput, StreamChunk
 from draftproof.params import SamplingParams
-from draftproof.sampling import History, SamplerChain
+from draftproof.sampling import SamplerChain
 from draftproof.targets.base import Target
 from draftproof.targets.load import load_target
-from draftproof.verify import get_verifier
 
-Prompt: TypeAlias = str | Sequence[int]
-"""Text, or token ids."""
-Messages: TypeAlias = Sequence[Mapping[str, Any]]
-"""A chat: mappings with "role" and "content"."""
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (requests finished, requests in all)."""
 
@@ -39,6 +32,7 @@ class LLM:
 
     model: None for the embedded default model, else a local folder, a GGUF file or a hub name.
     speculative_config: SpeculativeConfig, a mapping of its fields, or None for plain decoding.
+    Parameters that a call leaves out (`params` None) are the model's own defaults: `get_default_sampling_params`.
     The other keywords are EngineConfig's fields; unknown ones raise ParameterError.
     """
 
@@ -72,6 +66,7 @@ class LLM:
         drafter: Drafter | None = None,
         chain: str = "vllm",
         chain_dtype: str = "float32",
+        logprobs_mode: str = "raw_logprobs",
     ) -> LLM:
         """An LLM over a target that is there already.
 
@@ -79,7 +74,13 @@ class LLM:
         interface, or None for prompts and outputs of token ids (detokenize=False). drafter: instead of the one
         that speculative_config names.
         """
-        config = EngineConfig(chain=chain, chain_dtype=chain_dtype, max_num_seqs=target.num_slots)
+        config = EngineConfig(
+            chain=chain,
+            chain_dtype=chain_dtype,
+            max_num_seqs=target.num_slots,
+            logprobs_mode=logprobs_mode,
+            generation_config="vllm",
+        )
         made = cls.__new__(cls)
         made._assemble(target, tokenizer, _speculative(speculative_config), config, drafter)
         return made
@@ -93,11 +94,16 @@ class LLM:
         drafter: Drafter | None,
     ) -> None:
         self.config, self.speculative_config = config, speculative
+        self._speculates = speculative is not None
         self.target, self.tokenizer = target, tokenizer
         self.chain = SamplerChain(preset=config.chain, dtype=config.chain_dtype)
         self.drafter: Drafter | None = None
-        self._policies: dict[str, LengthPolicy] = {}
+        self.admission = Admission(target, tokenizer, self.chain, speculative)
+        self._default_fields = default_sampling_fields(
+            config.generation_config, config.model or str(getattr(tokenizer, "name_or_path", ""))
+        )
         self._request_ids = itertools.count()
+        self.engine = Engine(target, self.chain, logprobs_mode=config.logprobs_mode)
         if speculative is None:
             return
         widest = target.room(0)
@@ -109,6 +115,7 @@ class LLM:
                 "raise invariant_width, in plain runs too, or turn invariant off",
             )
         self.drafter = drafter or make_drafter(speculative, target, tokenizer, self.chain)
+        self.engine = Engine(target, self.chain, self.drafter, logprobs_mode=config.logprobs_mode)
 
     def generate(
         self,
@@ -125,21 +132,12 @@ class LLM:
         GenerationInterrupted on Ctrl-C; both carry every output in `.outputs`.
         """
         batch: list[Prompt] = [prompts] if _is_one(prompts) else list(prompts)  # type: ignore[list-item, arg-type]
-        requests = [self._admit(p, s) for p, s in zip(batch, _per_prompt(params, len(batch)), strict=True)]
-        texts = [prompt if isinstance(prompt, str) else None for prompt in batch]
-        with _opened(trace) as stream:
-            machinery = Machinery(self.target, self.chain, self.drafter, TraceWriter(stream) if stream else None)
-            steps = run(machinery, requests)
-            try:
-                num_finished = 0
-                for request, _ in steps:
-                    if request.is_finished and progress is not None:
-                        num_finished += 1
-                        progress(num_finished, len(requests))
-            except KeyboardInterrupt:
-                steps.close()
-                raise GenerationInterrupted(self._outputs(requests, texts)) from None
-        outputs = self._outputs(requests, texts)
+        jobs = [
+            self._job(p, s, alone=len(batch) == 1) for p, s in zip(batch, self._per_prompt(params, batch), strict=True)
+        ]
+        with opened_trace(trace) as writer:
+            self._run(jobs, writer, progress)
+        outputs = [job.output(speculates=self._speculates) for job in jobs]
         if any(output.error is not None for output in outputs):
             raise GenerationFailed(outputs)
         return outputs
@@ -148,166 +146,153 @@ class LLM:
         self,
         messages: Messages | Sequence[Messages],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        trace: TextIO | str | Path | None = None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> list[RequestOutput]:
-        """`generate` on one chat or many, written with the model's chat template."""
+        """`generate` on one chat or many, written with the model's chat template.
+
+        options: `prepare_chat`'s, such as tools, chat_template_kwargs, tool_parser and reasoning_parser. Each
+        completion has a `message`: content, reasoning and tool calls.
+        """
         many = [messages] if _is_chat(messages) else list(messages)
-        return self.generate([self.encode_chat(chat) for chat in many], params, **options)  # type: ignore[arg-type]
+        chats = [self.prepare_chat(chat, **options) for chat in many]  # type: ignore[arg-type]
+        given = [chat.adjusted(s) for chat, s in zip(chats, self._per_prompt(params, chats), strict=True)]
+        prompts: list[Prompt] = [chat.prompt_ids for chat in chats]
+        try:
+            outputs = self.generate(prompts, given, trace=trace, progress=progress)
+        except (GenerationFailed, GenerationInterrupted) as error:
+            error.outputs = [chat.read(output) for chat, output in zip(chats, error.outputs, strict=True)]
+            raise
+        return [chat.read(output) for chat, output in zip(chats, outputs, strict=True)]
 
     def stream_generate(
         self, prompt: Prompt, params: SamplingParams | None = None, *, trace: TextIO | str | Path | None = None
     ) -> Iterator[StreamChunk]:
         """Yields a StreamChunk for every committed token; the last has finish_reason and the whole output.
 
-        Closing the iterator ends the request and frees its slot. Raises the request's error, after what
-        it had emitted was yielded.
+        With n > 1 the samples' chunks come as they are made, told apart by `index`; each sample's last one has its
+        finish_reason, and the very last has the output. Closing the iterator ends the request and frees its slots.
+        Raises the request's error, after what it had emitted was yielded, and GenerationInterrupted on Ctrl-C.
         """
-        request = self._admit(prompt, params or SamplingParams())
-        with _opened(trace) as stream:
-            machinery = Machinery(self.target, self.chain, self.drafter, TraceWriter(stream) if stream else None)
-            for _, kept in run(machinery, [request]):
-                yield from self._chunks(request, kept)
-        [output] = self._outputs([request], [prompt if isinstance(prompt, str) else None])
-        if request.error is not None:
-            raise GenerationFailed([output]) from request.error
-        if not request.emitted:
-            return
-        finish = output.outputs[0].finish_reason
-        yield StreamChunk(request.stop_rules.take(final=True), -1, False, None, finish_reason=finish, output=output)
+        job = self._job(prompt, self._per_prompt(params, [prompt])[0], alone=True)
+        num_left = len(job.requests)
+        with opened_trace(trace) as writer:
+            try:
+                for request, kept in self._steps([job], writer):
+                    yield from self._chunks(request, kept)
+                    if request.is_finished and request.error is None:
+                        num_left -= 1
+                        yield self._last_chunk(request, None if num_left else job.output(speculates=self._speculates))
+            except KeyboardInterrupt:
+                for request in job.requests:
+                    if not request.is_finished:
+                        request.abort()
+                raise GenerationInterrupted([job.output(speculates=self._speculates)]) from None
+        output = job.output(speculates=self._speculates)
+        if output.error is not None:
+            raise GenerationFailed([output]) from output.error
+
+    def prepare_chat(self, messages: Messages, **options: Any) -> Chat:
+        """A chat's prompt and the way to read the answer; options as in `draftproof.chat.prepare_chat`."""
+        return prepare_chat(self.tokenizer, messages, **options)
 
     def encode_chat(self, messages: Messages) -> list[int]:
         """Token ids of a chat, written with the model's chat template and opened for the model's turn."""
-        if not getattr(self.tokenizer, "chat_template", None):
-            raise ParameterError(
-                "messages", "a chat", "given to a model with a chat template", "use generate with plain text"
-            )
-        text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-        return self._encode(text, add_special_tokens=False)
+        return self.prepare_chat(messages).prompt_ids
 
     @property
     def has_chat_template(self) -> bool:
         """True if `chat` works with this model."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
-    def _encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        if self.tokenizer is None:
-            raise ParameterError("prompts", text, "token ids for an LLM without a tokenizer")
-        return [int(i) for i in self.tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]]
+    def get_default_sampling_params(self, **given: Any) -> SamplingParams:
+        """SamplingParams in which what is not given is the model's own default (EngineConfig.generation_config).
 
-    def _admit(self, prompt: Prompt, params: SamplingParams) -> Request:
-        request_id = f"request-{next(self._request_ids)}"
-        prompt_ids = self._encode(prompt) if isinstance(prompt, str) else [int(token_id) for token_id in prompt]
-        seed = fresh_seed() if params.seed is None else params.seed
-        most = self.target.max_model_len
-        row_params = self.chain.resolve(params, self.tokenizer, self.target.vocab_size, self.target.eos_token_ids)
-        detokenizer = self._detokenizer(params, prompt_ids)
-        request = Request(
-            request_id=request_id,
-            prompt_ids=tuple(prompt_ids),
-            params=params,
-            row_params=row_params,
-            seed=seed,
-            noise=KeyedNoise(seed),
-            verifier=get_verifier(self._verifier_name(params)),
-            stop_rules=StopRules(params, self.target.eos_token_ids, max(most - len(prompt_ids), 0), detokenizer),
-            length_policy=self._length_policy(params),
-            history=History(prompt_ids),
-            context_ids=list(prompt_ids),
-            share_target_noise=self.speculative_config.share_target_noise if self.speculative_config else False,
-        )
-        error = _prompt_error(prompt_ids, most, self.target.vocab_size)
-        if error:
-            request.fail(PromptError(error, request_id=request_id))
-        return request
+        Says on stderr which of vLLM's defaults the model's replace.
+        """
+        note_defaults({name: value for name, value in self._default_fields.items() if name not in given})
+        return SamplingParams(**{**self._default_fields, **given})
 
-    def _detokenizer(self, params: SamplingParams, prompt_ids: Sequence[int]) -> IncrementalDetokenizer | None:
-        if not params.detokenize:
-            return None
-        if self.tokenizer is None:
-            raise ParameterError("detokenize", True, "False for an LLM without a tokenizer")
-        return IncrementalDetokenizer(self.tokenizer, prompt_ids, skip_special_tokens=params.skip_special_tokens)
+    def _job(self, prompt: Prompt, params: SamplingParams, *, alone: bool) -> Job:
+        """One prompt's requests. alone: what can't be honoured is raised; otherwise it fails this prompt alone."""
+        job = Job(f"request-{next(self._request_ids)}", prompt if isinstance(prompt, str) else None, params)
+        try:
+            job.prompt_ids = self.admission.prompt_ids(prompt)
+            job.requests = self.admission.admit(job.request_id, job.prompt_ids, params)
+        except PromptError as error:
+            job.error = error
+        except DraftproofError as error:
+            if alone:
+                raise
+            job.error = RequestError(str(error), request_id=job.request_id)
+            job.error.__cause__ = error
+        return job
 
-    def _verifier_name(self, params: SamplingParams) -> str:
-        name = self.speculative_config.verifier if self.speculative_config else "keyed"
-        return "greedy" if name == "keyed" and params.is_greedy else name
-
-    def _length_policy(self, params: SamplingParams) -> LengthPolicy | None:
-        speculative = self.speculative_config
-        if speculative is None:
-            return None
-        name = self._verifier_name(params)
-        if name not in self._policies:
-            num_tokens = speculative.num_speculative_tokens
-            replays = get_verifier(name).guarantee == "replay"
-            self._policies[name] = (
-                FixedLength(num_tokens)
-                if speculative.draft_length == "fixed"
-                else AutoLength(num_tokens, use_clock=replays)
+    def _per_prompt(
+        self, params: SamplingParams | Sequence[SamplingParams] | None, prompts: Sequence[object]
+    ) -> list[SamplingParams]:
+        if params is None or isinstance(params, SamplingParams):
+            return [params or self.get_default_sampling_params()] * len(prompts)
+        if len(params) != len(prompts):
+            raise ParameterError(
+                "params", f"{len(params)} of them", f"one, or one for each of the {len(prompts)} prompts"
             )
-        return self._policies[name].for_request()
+        return list(params)
+
+    def _run(self, jobs: Sequence[Job], trace: TraceWriter | None, progress: Progress | None) -> None:
+        steps = self._steps(jobs, trace)
+        num_finished, num_requests = 0, sum(len(job.requests) for job in jobs)
+        try:
+            for request, _ in steps:
+                if request.is_finished and progress is not None:
+                    num_finished += 1
+                    progress(num_finished, num_requests)
+        except KeyboardInterrupt:
+            steps.close()
+            raise GenerationInterrupted([job.output(speculates=self._speculates) for job in jobs]) from None
+
+    def _steps(
+        self, jobs: Sequence[Job], trace: TraceWriter | None
+    ) -> Generator[tuple[Request, list[Emitted]], None, None]:
+        requests = [request for job in jobs for request in job.requests]
+        for request in requests:
+            request.trace = trace
+        return run(self.engine, requests)
 
     def _chunks(self, request: Request, kept: Sequence[Emitted]) -> Iterator[StreamChunk]:
         # The stop rules have seen the whole run: its text goes out with its last token.
-        for index, token in enumerate(kept):
-            text = request.stop_rules.take(final=False) if index == len(kept) - 1 else ""
-            logprob = token.logprobs.own.logprob if token.logprobs else None
-            yield StreamChunk(text, token.token_id, token.from_draft, token.outcome.value, logprob)
+        for place, token in enumerate(kept):
+            text = request.stop_rules.take(final=False) if place == len(kept) - 1 else ""
+            yield StreamChunk(
+                text,
+                token.token_id,
+                token.from_draft,
+                token.outcome.value,
+                token.logprobs,
+                index=request.noise.sample_index,
+            )
 
-    def _outputs(self, requests: Sequence[Request], texts: Sequence[str | None]) -> list[RequestOutput]:
-        speculates = self.speculative_config is not None
-        return [output_of(request, text, speculates=speculates) for request, text in zip(requests, texts, strict=True)]
+    def _last_chunk(self, request: Request, output: RequestOutput | None) -> StreamChunk:
+        return StreamChunk(
+            request.stop_rules.take(final=True),
+            -1,
+            False,
+            None,
+            finish_reason=request.stop.finish_reason if request.stop else "error",
+            output=output,
+            index=request.noise.sample_index,
+        )
 
 
 def _speculative(given: SpeculativeConfig | Mapping[str, Any] | None) -> SpeculativeConfig | None:
     return given if given is None or isinstance(given, SpeculativeConfig) else SpeculativeConfig.from_mapping(given)
 
 
-def _prompt_error(prompt_ids: Sequence[int], max_model_len: int, vocab_size: int) -> str | None:
-    if not prompt_ids:
-        return "the prompt has no tokens; give at least one (a text that the tokenizer turns into nothing is empty too)"
-    if len(prompt_ids) >= max_model_len:
-        return (
-            f"the prompt has {len(prompt_ids)} tokens and the model reads {max_model_len}, of which one must be left "
-            "for the output; shorten the prompt or raise max_model_len if the model allows it"
-        )
-    outside = [token_id for token_id in prompt_ids if not 0 <= token_id < vocab_size]
-    if outside:
-        return f"the prompt has token id {outside[0]}; ids run from 0 to {vocab_size - 1}"
-    return None
-
-
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:
-    return isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+    return isinstance(prompts, (str, Mapping)) or (len(prompts) > 0 and isinstance(prompts[0], int))
 
 
 def _is_chat(messages: Messages | Sequence[Messages]) -> bool:
     return len(messages) > 0 and isinstance(messages[0], Mapping)
-
-
-def _per_prompt(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * num_prompts
-    if len(params) != num_prompts:
-        raise ParameterError("params", f"{len(params)} of them", f"one, or one for each of the {num_prompts} prompts")
-    return list(params)
-
-
-class _opened:
-    """A stream for the trace: the caller's own, or a file opened and closed here."""
-
-    def __init__(self, where: TextIO | str | Path | None) -> None:
-        self._own: TextIO | None = None
-        self._where = where
-
-    def __enter__(self) -> TextIO | None:
-        if isinstance(self._where, (str, Path)):
-            try:
-                self._own = open(self._where, "w", encoding="utf-8")  # noqa: SIM115
-            except OSError as error:
-                raise ParameterError("trace", str(self._where), "a file that can be written", str(error)) from error
-            return self._own
-        return self._where
-
-    def __exit__(self, *_: object) -> None:
-        if self._own is not None:
-            self._own.close()

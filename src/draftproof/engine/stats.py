@@ -8,6 +8,7 @@ more is accepted than was drafted. Tokens that a stop rule cut off are not count
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,3 +87,17 @@ class AcceptanceRecord:
             raise DraftproofError(
                 f"the acceptance record is inconsistent ({'; '.join(broken)}); this is a bug, report it"
             )
+
+
+def merged(records: Iterable[AcceptanceRecord]) -> AcceptanceRecord:
+    """The counts of several requests, as one record."""
+    total = AcceptanceRecord()
+    for record in records:
+        total.num_spec_steps += record.num_spec_steps
+        total.num_draft_tokens += record.num_draft_tokens
+        total.num_accepted_draft_tokens += record.num_accepted_draft_tokens
+        total.num_plain_steps += record.num_plain_steps
+        total.num_spec_tokens += record.num_spec_tokens
+        total.per_step_accepted += record.per_step_accepted
+        total.per_step_drafted += record.per_step_drafted
+    return total

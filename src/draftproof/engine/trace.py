@@ -9,11 +9,14 @@ u of a ratio test, or the emitted token's 32-bit word of the field that the draw
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TextIO
 
 from draftproof.core import Decision, Draft, Key, Law, Outcome, Purpose, Verdict
 from draftproof.engine.request import Request
+from draftproof.errors import ParameterError
 from draftproof.noise import LAYOUT_VERSION, KeyedNoise
 from draftproof.verify.base import Row
 
@@ -70,3 +73,17 @@ def _noise(noise: KeyedNoise, key: Key, decision: Decision) -> dict[str, Any]:
 
 def _float(value: Any) -> float | None:
     return None if value is None else float(value)
+
+
+@contextmanager
+def opened_trace(where: TextIO | str | Path | None) -> Iterator[TraceWriter | None]:
+    """A writer into the caller's own stream, or into a file opened and closed here; None for None."""
+    if not isinstance(where, (str, Path)):
+        yield None if where is None else TraceWriter(where)
+        return
+    try:
+        stream = open(where, "w", encoding="utf-8")
+    except OSError as error:
+        raise ParameterError("trace", str(where), "a file that can be written", str(error)) from error
+    with stream:
+        yield TraceWriter(stream)
