@@ -6,14 +6,14 @@ from itertools import product
 
 import pytest
 
-from draftproof.core import Purpose
+from draftproof.core import Purpose, Siblings
 from draftproof.verify import get_verifier
 from draftproof.verify.exact import EnumeratingOracle, enumerate_steps, speculative_step, target_rows
 from draftproof.verify.mutants.base import PROMPT, constant, markov
 from draftproof.verify.mutants.blocks import BlockTwin
 from draftproof.verify.mutants.streams import by_position
 from draftproof.verify.mutants.twins import RejectionTwin, redirected
-from draftproof.verify.proposals import Proposer, Ranked, Sampled
+from draftproof.verify.proposals import Proposer, Ranked, Sampled, SampledTree
 from draftproof.verify.race import match_probability
 from draftproof.verify.tables import PAIR_KINDS, PairKind, Table, random_pair
 
@@ -125,3 +125,60 @@ def test_noise_by_position_alone_does_no_harm_to_token_wise_rejection(purpose: P
     target, drafter = constant("0.10 0.45 0.45"), Sampled(constant("0.70 0.25 0.05"), (1, 1))
     step = redirected(speculative_step(get_verifier("rejection"), target, drafter), by_position(purpose))
     assert enumerate_steps(step, target, 2).max_error == 0
+
+
+ON_A_CHAIN = {
+    "traversal": "block",
+    "multi_path_block": "block",
+    "recursive": "rejection",
+    "hybrid": "rejection",
+    "multi_round": "rejection",
+    "k_seq": "rejection",
+}
+
+
+@pytest.mark.parametrize("name", ON_A_CHAIN)
+@pytest.mark.parametrize("kind", ["plain", "zeros", "equal"])
+def test_on_a_chain_tree_rules_are_the_chains_rules(name: str, kind: PairKind) -> None:
+    pair = random_pair(kind, 3, 5)
+    drafter = Sampled(pair.draft, (1, 1, 1))
+    laws = [acceptance_law(rule, pair.target, drafter) for rule in (name, ON_A_CHAIN[name])]
+    assert laws[0] == laws[1]
+
+
+@pytest.mark.parametrize("name", ["recursive", "traversal", "hybrid"])
+def test_ranked_trees_are_accepted_as_by_match(name: str) -> None:
+    """On a deterministic tree no exact rule accepts more than `match`; these accept as much."""
+    pair = random_pair("plain", 4, 3)
+    drafter = Ranked(pair.draft, (2, 2))
+    assert acceptance_law(name, pair.target, drafter) == acceptance_law("match", pair.target, drafter)
+
+
+@pytest.mark.parametrize("vocab_size", [3, 4])
+def test_rules_for_one_position_are_ordered_as_their_theory_says(vocab_size: int) -> None:
+    """hybrid is the optimum for its proposal; draws that differ beat draws that may not; k_seq beats no sibling."""
+    pair = random_pair("plain", vocab_size, 9)
+
+    def accepted(name: str, siblings: Siblings, num_children: int) -> Fraction:
+        return mean(acceptance_law(name, pair.target, SampledTree(pair.draft, (num_children,), siblings)))
+
+    alone = accepted("recursive", Siblings.WITHOUT_REPLACEMENT, 1)
+    different = accepted("recursive", Siblings.WITHOUT_REPLACEMENT, 2)
+    alike = accepted("multi_round", Siblings.INDEPENDENT, 2)
+    assert alone < alike < different
+    assert alone < accepted("k_seq", Siblings.INDEPENDENT, 2)
+    probs, draft_probs = pair.target.probs(PROMPT), pair.draft.probs(PROMPT)
+    best = max(range(vocab_size), key=lambda token: draft_probs[token])
+    rest = 1 - draft_probs[best]
+    optimum = probs[best] + sum(
+        min(probs[token], draft_probs[token] / rest) for token in range(vocab_size) if token != best
+    )
+    assert accepted("hybrid", Siblings.RANKED_AND_ONE, 2) == optimum
+
+
+def test_traversal_accepts_at_least_as_much_as_recursive_rejection() -> None:
+    for seed in range(6):
+        pair = random_pair("plain", 3, seed)
+        drafter = SampledTree(pair.draft, (2, 1), Siblings.WITHOUT_REPLACEMENT)
+        means = [mean(acceptance_law(name, pair.target, drafter)) for name in ("recursive", "traversal")]
+        assert means[0] <= means[1]

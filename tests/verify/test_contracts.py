@@ -11,13 +11,15 @@ from draftproof.verify.mutants.base import forged
 from tests.verify.helpers import BONUS, COIN, MATCH, RESIDUAL, TARGET, Scripted, drawn, exact, floats
 
 ALL = tuple(VERIFIERS)
-SAMPLING = ("keyed", "match", "rejection", "block")
-RATIO_TESTS = ("rejection", "block")
+CHAIN_RULES = ("rejection", "block")
+TREE_RULES = ("recursive", "traversal", "hybrid", "multi_round", "k_seq", "multi_path_block")
+RATIO_TESTS = (*CHAIN_RULES, *TREE_RULES)
+SAMPLING = ("keyed", "match", *RATIO_TESTS)
 EVEN = floats(0.25, 0.25, 0.25, 0.25)
 
 
 def test_registry_names_and_properties() -> None:
-    assert ALL == ("keyed", "greedy", "match", "rejection", "block")
+    assert ALL == ("keyed", "greedy", "match", "rejection", "block", *TREE_RULES)
     properties = {
         name: (verifier.guarantee, verifier.supports_trees, verifier.needs_draft_law)
         for name, verifier in VERIFIERS.items()
@@ -28,16 +30,17 @@ def test_registry_names_and_properties() -> None:
         "match": ("exact-law", True, False),
         "rejection": ("exact-law", False, True),
         "block": ("exact-law", False, True),
+        **{name: ("exact-law", True, True) for name in TREE_RULES},
     }
 
 
 def test_unknown_name_lists_the_names() -> None:
-    with pytest.raises(ParameterError, match="keyed, greedy, match, rejection, block"):
+    with pytest.raises(ParameterError, match="keyed, greedy, match, rejection, block, recursive"):
         get_verifier("typical")
 
 
-@pytest.mark.parametrize("name", RATIO_TESTS)
-def test_ratio_tests_refuse_trees(name: str) -> None:
+@pytest.mark.parametrize("name", CHAIN_RULES)
+def test_chain_rules_refuse_trees(name: str) -> None:
     tree = Draft.of_token_ids(0, [1, 2], [ROOT, ROOT])
     with pytest.raises(DraftContractError, match="tree"):
         get_verifier(name).verify(tree, [EVEN] * 3, KeyedNoise(1))

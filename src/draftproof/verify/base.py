@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias, final
 
-from draftproof.core import Draft, DrawnWith, Law, Noise, Number, PointMass, Verdict
+from draftproof.core import Draft, DrawnWith, Law, Noise, Number, PointMass, Siblings, Verdict
 from draftproof.errors import DraftContractError, LawError, ParameterError
+from draftproof.verify.siblings import check_siblings
 
 Guarantee: TypeAlias = Literal["replay", "exact-law"]
 Row: TypeAlias = Law | LawError
@@ -80,12 +81,16 @@ class Verifier(ABC):
         looked at the target's noise and drafts whose length looked at a token that was then dropped; the others
         emit the same tokens or the same law whatever the draft is.
     supports_trees: drafts with branches are accepted; otherwise chains only.
+    siblings: how the children of a node must have been drawn; None if the rule takes any.
+    supports_branches_below: a node other than the context may have several children.
     """
 
     name: ClassVar[str]
     guarantee: ClassVar[Guarantee]
     needs_draft_law: ClassVar[bool]
     supports_trees: ClassVar[bool]
+    siblings: ClassVar[Siblings | None] = None
+    supports_branches_below: ClassVar[bool] = True
 
     @final
     def accepts(self, draft: Draft) -> None:
@@ -105,6 +110,13 @@ class Verifier(ABC):
             raise DraftContractError(
                 f"the draft's length was chosen after a look at a token that was dropped, which biases {self.name!r}; "
                 "choose the length before drawing, keep the token that was looked at, or use 'keyed' or 'match'"
+            )
+        if self.siblings is not None and not draft.is_chain:
+            check_siblings(draft, self.siblings, self.name)
+        if not self.supports_branches_below and not _is_paths(draft):
+            raise DraftContractError(
+                f"{self.name!r} verifies paths that part at the context only, and this draft branches below it; "
+                "draft whole paths, or use 'traversal'"
             )
 
     @final
@@ -143,6 +155,11 @@ class Verifier(ABC):
         """At how many nodes the rule's own test passes, whatever happened at the nodes before."""
 
 
+def _is_paths(draft: Draft) -> bool:
+    below = [parent for parent in draft.parents if parent >= 0]
+    return len(set(below)) == len(below)
+
+
 _LARGEST_SUM_ERROR = 1e-3
 """More than rounding: float32 rows of 300,000 tokens sum to 1 within 1e-5."""
 
@@ -152,13 +169,16 @@ def _sums_to_one(total: Number) -> bool:
 
 
 def drawn_prob(draft: Draft, node: int) -> Number:
-    """The probability that node's token had in the law that it was drawn from.
+    """The probability that node's token had in the law that it was drawn from; see `prob_in`."""
+    return prob_in(draft.laws[node], draft.token_ids[node], node)
+
+
+def prob_in(law: Law, token_id: int, node: int) -> Number:
+    """The probability of `token_id` in the law that it was drawn from, at `node`.
 
     Raises DraftContractError if it is 0, or if that law's probabilities don't sum to 1: a ratio with
     weights that were not normalised would be biased in silence.
     """
-    token_id = draft.token_ids[node]
-    law = draft.laws[node]
     draft_prob = law.prob(token_id)
     if not isinstance(law, PointMass) and not _sums_to_one(total := law.weights()[0].sum()):
         raise DraftContractError(

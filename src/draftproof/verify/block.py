@@ -19,11 +19,13 @@ never overflows since P_i <= 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
-from draftproof.core import ROOT, Decision, Draft, Key, Noise, Number, Outcome, Purpose, Verdict
-from draftproof.verify.base import Guarantee, TargetRows, Verifier, drawn_prob
+from draftproof.core import ROOT, Draft, Key, Law, Noise, Number, Purpose, Verdict
+from draftproof.verify.base import Guarantee, TargetRows, Verifier, prob_in
 from draftproof.verify.residual import draw_residual, residual
+from draftproof.verify.verdicts import verdict_of
 
 
 @final
@@ -36,59 +38,65 @@ class Block(Verifier):
     supports_trees: ClassVar[bool] = False
 
     def _decide(self, draft: Draft, rows: TargetRows, noise: Noise) -> Verdict:
-        masses = prefix_masses(draft, rows)
-        num_accepted = len(masses) - 1
-        while num_accepted > 0 and not _passes(draft, rows, noise, masses, num_accepted):
-            num_accepted -= 1
-        next_law = rows.after(num_accepted - 1)
-        decisions = [_decision(draft, rows, node, draft.token_ids[node]) for node in range(num_accepted)]
-        if num_accepted == len(draft):
-            emitted_id = next_law.draw(noise, Key(Purpose.BONUS, draft.start))
-            decisions.append(Decision(draft.start + num_accepted, ROOT, None, emitted_id, Outcome.BONUS, None, None))
-        else:
-            key = Key(Purpose.RESIDUAL, draft.start, num_accepted)
-            emitted_id = draw_residual(next_law, draft.laws[num_accepted], noise, key, masses[num_accepted])
-            decisions.append(_decision(draft, rows, num_accepted, emitted_id, Outcome.RECOVERED))
-        token_ids = (*draft.token_ids[:num_accepted], emitted_id)
-        return Verdict(token_ids, tuple(range(num_accepted)), tuple(decisions))
+        return BlockOfPath(draft, rows, range(len(draft)), draft.laws).verdict(noise)
 
     def _num_positions_agreeing(self, draft: Draft, rows: TargetRows, noise: Noise) -> int:
-        masses = prefix_masses(draft, rows)
-        return sum(_passes(draft, rows, noise, masses, length) for length in range(1, len(masses)))
+        return BlockOfPath(draft, rows, range(len(draft)), draft.laws).num_passing(noise)
 
 
-def prefix_masses(draft: Draft, rows: TargetRows) -> list[Number]:
-    """P_0..P_n, the mass still to be emitted after x_1..x_i. Shorter if a row that is no law ends the draft."""
-    masses: list[Number] = [1]
-    for node, drafted_id in enumerate(draft.token_ids):
-        draft_prob = drawn_prob(draft, node)
-        if masses[-1] == 0:
-            masses.append(0)
-            continue
-        if not rows.is_law_after(node - 1):
-            break
-        mass = masses[-1] * rows.after(node - 1).prob(drafted_id)
-        # Branches, not min(1, mass / draft_prob): two integers, from two point masses, must not become a float.
-        masses.append(1 if mass >= draft_prob else 0 if mass == 0 else mass / draft_prob)
-    return masses
+class BlockOfPath:
+    """The rule on one path of a draft.
 
+    nodes: the path, from the context's child down. laws: what each of its tokens was drawn from, given those before.
+    """
 
-def _passes(draft: Draft, rows: TargetRows, noise: Noise, masses: list[Number], length: int) -> bool:
-    """Whether the test of the prefix of `length` tokens passes."""
-    mass, key = masses[length], Key(Purpose.COIN, draft.start, length - 1)
-    if mass == 0:
-        return False
-    if length == len(masses) - 1:
-        return noise.coin(key, mass)
-    _, _, residual_mass = residual(rows.after(length - 1), draft.laws[length], mass)
-    if residual_mass == 0 and mass == 1:
-        return True
-    return noise.coin(key, residual_mass, residual_mass + 1 - mass)
+    def __init__(self, draft: Draft, rows: TargetRows, nodes: Sequence[int], laws: Sequence[Law]) -> None:
+        self._draft, self._rows, self._nodes, self._laws = draft, rows, nodes, laws
+        self._masses = self._prefix_masses()
 
+    def verdict(self, noise: Noise) -> Verdict:
+        """The longest prefix that passes, and the token after it."""
+        num_accepted = len(self._masses) - 1
+        while num_accepted > 0 and not self._passes(noise, num_accepted):
+            num_accepted -= 1
+        draft, path = self._draft, self._nodes[:num_accepted]
+        next_law = self._row(num_accepted)
+        if num_accepted == len(self._nodes):
+            return verdict_of(draft, self._rows, path, next_law.draw(noise, Key(Purpose.BONUS, draft.start)))
+        key, mass = Key(Purpose.RESIDUAL, draft.start, self._nodes[num_accepted]), self._masses[num_accepted]
+        emitted_id = draw_residual(next_law, self._laws[num_accepted], noise, key, mass)
+        return verdict_of(draft, self._rows, path, emitted_id)
 
-def _decision(
-    draft: Draft, rows: TargetRows, node: int, emitted_id: int, outcome: Outcome = Outcome.ACCEPTED
-) -> Decision:
-    drafted_id = draft.token_ids[node]
-    target_prob, draft_prob = rows.after(node - 1).prob(drafted_id), draft.laws[node].prob(drafted_id)
-    return Decision(draft.start + node, node, drafted_id, emitted_id, outcome, target_prob, draft_prob)
+    def num_passing(self, noise: Noise) -> int:
+        """How many prefixes pass their own test."""
+        return sum(self._passes(noise, length) for length in range(1, len(self._masses)))
+
+    def _row(self, length: int) -> Law:
+        return self._rows.after(self._nodes[length - 1] if length else ROOT)
+
+    def _prefix_masses(self) -> list[Number]:
+        """P_0..P_n, the mass still to be emitted after x_1..x_i. Shorter if a row that is no law ends the draft."""
+        masses: list[Number] = [1]
+        for index, (node, law) in enumerate(zip(self._nodes, self._laws, strict=True)):
+            draft_prob = prob_in(law, self._draft.token_ids[node], node)
+            if masses[-1] == 0:
+                masses.append(0)
+                continue
+            if not self._rows.is_law_after(self._nodes[index - 1] if index else ROOT):
+                break
+            mass = masses[-1] * self._row(index).prob(self._draft.token_ids[node])
+            # Branches, not min(1, mass / draft_prob): two integers, from two point masses, must not become a float.
+            masses.append(1 if mass >= draft_prob else 0 if mass == 0 else mass / draft_prob)
+        return masses
+
+    def _passes(self, noise: Noise, length: int) -> bool:
+        """Whether the test of the prefix of `length` tokens passes."""
+        mass, key = self._masses[length], Key(Purpose.COIN, self._draft.start, self._nodes[length - 1])
+        if mass == 0:
+            return False
+        if length == len(self._masses) - 1:
+            return noise.coin(key, mass)
+        _, _, residual_mass = residual(self._row(length), self._laws[length], mass)
+        if residual_mass == 0 and mass == 1:
+            return True
+        return noise.coin(key, residual_mass, residual_mass + 1 - mass)

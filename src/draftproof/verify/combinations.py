@@ -3,7 +3,8 @@
 An instance is a pair of random prefix-dependent tables (see `tables.PAIR_KINDS`) or a pair of logits tables through
 the sampler chain with penalties and filters on (`chain_tables.CHAIN_SETTINGS`). Its size is bounded by the number of
 random paths, which grows with vocabulary to the power of the drafted tokens: up to 4 tokens and drafts of 3 in one
-pass, up to 3 tokens in two passes; trees of random tokens have the smaller vocabularies.
+pass, up to 3 tokens in two passes; trees of random tokens have the smaller vocabularies. A verifier is proved on the
+topologies that it takes, with siblings drawn as it wants them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
+from draftproof.core import Siblings
 from draftproof.verify import VERIFIERS
+from draftproof.verify.base import Verifier
 from draftproof.verify.chain_tables import CHAIN_SETTINGS, chain_pair
 from draftproof.verify.proposals import Shape
 from draftproof.verify.tables import PAIR_KINDS, Pair, PairKind, random_pair
@@ -23,6 +26,7 @@ each draft of the shape over the vocabulary, one after the other."""
 
 CHAINS: Final[tuple[Shape, ...]] = ((1,), (1, 1), (1, 1, 1))
 TREES: Final[tuple[Shape, ...]] = ((2, 1), (2, 2), (3, 1))
+PATHS: Final[tuple[Shape, ...]] = ((2, 1), (3, 1), (2, 1, 1))
 _TWO_PASS_KINDS: Final[tuple[PairKind, ...]] = ("plain", "zeros", "equal", "one-hot")
 
 
@@ -63,16 +67,37 @@ class Combination:
 def combinations(*, quick: bool = False) -> Iterator[Combination]:
     """Every combination; quick: one instance each, small vocabularies, which takes seconds."""
     for name, verifier in VERIFIERS.items():
-        shapes = (*CHAINS, *TREES) if verifier.supports_trees else CHAINS
+        shapes = shapes_of(verifier)
         laws: list[DraftLaw] = ["PointMass", "Dense", "Sparse"]
         if name == "keyed":
             laws += ["Dense, target's field", "every draft"]
         for law in laws:
             for shape in shapes:
+                if law == "PointMass" and not takes_ranks(verifier, shape):
+                    continue
                 for num_passes in (1, 2):
-                    instances = _quick(law, shape, num_passes) if quick else _instances(law, shape, num_passes)
+                    if quick:
+                        instances = _quick(law, shape, num_passes)
+                    elif shape in CHAINS:
+                        instances = _chain_instances(law, len(shape), num_passes)
+                    elif verifier.siblings is None or law == "PointMass":
+                        instances = _tree_instances(law, shape, num_passes)
+                    else:
+                        instances = _sampled_tree_instances(law, verifier.siblings, shape, num_passes)
                     if instances:
                         yield Combination(name, law, shape, num_passes, tuple(instances))
+
+
+def shapes_of(verifier: Verifier) -> tuple[Shape, ...]:
+    """The topologies that a verifier is proved on."""
+    if not verifier.supports_trees:
+        return CHAINS
+    return (*CHAINS, *(TREES if verifier.supports_branches_below else PATHS))
+
+
+def takes_ranks(verifier: Verifier, shape: Shape) -> bool:
+    """Whether siblings may be ranked point masses: not where they must be independent draws of one law."""
+    return shape in CHAINS or verifier.siblings is not Siblings.INDEPENDENT
 
 
 def _quick(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
@@ -83,12 +108,6 @@ def _quick(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
     if shape == (1, 1) and law == "Dense":
         instances.append(Instance("repetition, presence and frequency penalties", 2))
     return instances
-
-
-def _instances(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
-    if shape in CHAINS:
-        return _chain_instances(law, len(shape), num_passes)
-    return _tree_instances(law, shape, num_passes)
 
 
 def _chain_instances(law: DraftLaw, length: int, num_passes: int) -> list[Instance]:
@@ -123,6 +142,18 @@ def _tree_instances(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instan
         (2, 2): [Instance("zeros", 3)],
     }
     return _all(PAIR_KINDS, (2,)) + largest.get(shape, [Instance("one-hot", 3)])
+
+
+def _sampled_tree_instances(law: DraftLaw, siblings: Siblings, shape: Shape, num_passes: int) -> list[Instance]:
+    """Trees under a ratio test. Independent siblings have most paths: K of them meet in V^K ways."""
+    differ = siblings is not Siblings.INDEPENDENT
+    if num_passes == 2:
+        instances = _all(("plain", "zeros"), (2,)) + [Instance("zeros", 3, 2)]
+        return [*instances, Instance("plain", 3)] if differ and shape == (2, 1) and law == "Dense" else instances
+    instances = _all(PAIR_KINDS, (2,)) + [Instance("plain", 3), Instance("zeros", 3, 2), Instance("zeros", 4, 2)]
+    if shape == (2, 1):
+        return [*instances, *_all(PAIR_KINDS[2:], (3,)), Instance("plain", 4), *_all(list(CHAIN_SETTINGS)[:1], (2,))]
+    return [*instances, Instance("plain", 4)] if differ and law == "Dense" else instances
 
 
 def _all(kinds: Sequence[str], vocab_sizes: Sequence[int]) -> list[Instance]:

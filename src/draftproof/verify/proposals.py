@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, final
 
-from draftproof.core import ROOT, Draft, Noise
+from draftproof.core import ROOT, Draft, Noise, Siblings
 from draftproof.verify.tables import Context, Table
 
 Shape: TypeAlias = tuple[int, ...]
@@ -38,6 +38,31 @@ class Sampled:
         for parent in _parents(self.shape):
             law = self.table.law(context + path_token_ids(draft, parent))
             draft = draft.draw(law, noise, parent=parent, share_target_field=self.share_target_field)
+        return draft
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SampledTree:
+    """A tree whose siblings are drawn in one of the ways of `Siblings`, from the table's law after their parent.
+
+    A node has no more children than `Draft.draw_children` can draw. With `Siblings.INDEPENDENT` and branches at the
+    context only, these are independent paths.
+    """
+
+    table: Table
+    shape: Shape
+    siblings: Siblings
+
+    def __call__(self, context: Context, noise: Noise) -> Draft:
+        draft = Draft.empty(len(context))
+        level = [ROOT]
+        for num_children in self.shape:
+            begin = len(draft)
+            for parent in level:
+                law = self.table.law(context + path_token_ids(draft, parent))
+                draft = draft.draw_children(law, noise, num_children, siblings=self.siblings, parent=parent)
+            level = list(range(begin, len(draft)))
         return draft
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from draftproof.verify import get_verifier
 from draftproof.verify.combinations import Combination, combinations
 from draftproof.verify.exact import enumerate_steps, speculative_step
-from draftproof.verify.proposals import Proposer, Ranked, Sampled, every_fixed
+from draftproof.verify.proposals import Proposer, Ranked, Sampled, SampledTree, every_fixed
 from draftproof.verify.tables import Pair, Reformed
 
 PROMPT = (0,)
@@ -124,4 +124,6 @@ def _drafters(combination: Combination, pair: Pair) -> Iterator[Proposer]:
         return every_fixed(shape, pair.target.vocab_size)
     if combination.law == "Dense, target's field":
         return iter([Sampled(Reformed(pair.draft, "Dense"), shape, share_target_field=True)])
-    return iter([Sampled(Reformed(pair.draft, combination.law), shape)])
+    siblings = get_verifier(combination.verifier).siblings
+    table = Reformed(pair.draft, combination.law)
+    return iter([Sampled(table, shape) if siblings is None else SampledTree(table, shape, siblings)])

@@ -42,7 +42,20 @@ class MutantRecord:
 
 def all_mutants() -> tuple[Mutant, ...]:
     """Every mutant, in the order of the files. Imports torch, for the mutants of the sampler chain's rows."""
-    from draftproof.verify.mutants import blocks, claims, coins, commits, lengths, residuals, rows, siblings, streams
+    from draftproof.verify.mutants import (
+        blocks,
+        claims,
+        coins,
+        commits,
+        lengths,
+        paths,
+        residuals,
+        rows,
+        sequences,
+        siblings,
+        streams,
+        traversals,
+    )
 
     return (
         *claims.MUTANTS,
@@ -52,6 +65,9 @@ def all_mutants() -> tuple[Mutant, ...]:
         *lengths.MUTANTS,
         *blocks.MUTANTS,
         *siblings.MUTANTS,
+        *sequences.MUTANTS,
+        *traversals.MUTANTS,
+        *paths.MUTANTS,
         *streams.MUTANTS,
         *rows.build(),
     )

@@ -102,6 +102,14 @@ def forged(
     return lie
 
 
+def claiming_laws(draft: Draft, laws: Sequence[Law]) -> Draft:
+    """A tree, the same but for the laws that it claims."""
+    lie = object.__new__(Draft)
+    for name in Draft.__slots__:
+        object.__setattr__(lie, name, tuple(laws) if name == "laws" else getattr(draft, name))
+    return lie
+
+
 def ranked_token_ids(law: Law, vocab_size: int) -> list[int]:
     """Token ids by probability, then by id."""
     return sorted(range(vocab_size), key=lambda token_id: (-law.prob(token_id), token_id))

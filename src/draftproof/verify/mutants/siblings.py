@@ -1,8 +1,8 @@
 """Mutants of the ratio test over siblings: several candidates for one position, tried in turn.
 
 The right rule for siblings drawn without replacement: accept child x with min(1, p/q); after a rejection the target
-becomes (p - q)+ normalised, and q loses x and is normalised. For independent siblings q stays as it is.
-No production verifier takes siblings under a ratio test; the right twin stands here to be the control.
+becomes (p - q)+ normalised, and q loses x and is normalised. For independent siblings q stays as it is. The controls
+are the production rules, `recursive` and `multi_round`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from draftproof.core import Dense, Key, Noise, Purpose, Weights
+from draftproof.core import Dense, Key, Noise, Purpose, Siblings, Weights
 from draftproof.verify.mutants.base import Mutant, constant, enumerated, production, ranked_token_ids
-from draftproof.verify.proposals import Fixed
+from draftproof.verify.proposals import Fixed, SampledTree
 from draftproof.verify.tables import Context, LawTable
 
 DrawSiblings: TypeAlias = Callable[[Weights, int, Noise], list[int]]
@@ -81,12 +81,12 @@ _DRAFT: Final = constant("0.6 0.25 0.1 0.05")
 _NEAR: Final = constant("0.51 0.49")
 
 
-def _sampled(name: str, after: str, siblings: DrawSiblings, *, right_drops: bool, **wrong: bool) -> Mutant:
+def _sampled(name: str, after: str, siblings: DrawSiblings, verifier: str, scheme: Siblings, **wrong: bool) -> Mutant:
     return Mutant(
         name,
         after,
         enumerated(SiblingTwin(_TARGET, _DRAFT, siblings, **wrong), _TARGET),
-        enumerated(SiblingTwin(_TARGET, _DRAFT, siblings, drops_rejected=right_drops), _TARGET),
+        production(verifier, _TARGET, SampledTree(_DRAFT, (2,), scheme)),
     )
 
 
@@ -95,7 +95,7 @@ def _ranked(name: str, after: str, target: LawTable, draft: LawTable) -> Mutant:
         name,
         after,
         enumerated(SiblingTwin(target, draft, ranked), target),
-        enumerated(SiblingTwin(target, draft, without_replacement), target),
+        production("recursive", target, SampledTree(draft, (2,), Siblings.WITHOUT_REPLACEMENT)),
     )
 
 
@@ -129,21 +129,24 @@ MUTANTS: Final = (
         "second sibling tested with a stale target",
         "T20b: multi-round rejection without the residual's update",
         without_replacement,
-        right_drops=True,
+        "recursive",
+        Siblings.WITHOUT_REPLACEMENT,
         updates_target=False,
     ),
     _sampled(
         "second sibling tested with a stale draft law",
         "T20b: sampling without replacement, law not renormalised",
         without_replacement,
-        right_drops=True,
+        "recursive",
+        Siblings.WITHOUT_REPLACEMENT,
         renormalises=False,
     ),
     _sampled(
         "independent siblings tested as without replacement",
         "T20c: multi-round rejection with the other scheme's update",
         independent,
-        right_drops=False,
+        "multi_round",
+        Siblings.INDEPENDENT,
         drops_rejected=True,
     ),
 )
