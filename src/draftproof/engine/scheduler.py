@@ -48,7 +48,7 @@ class Scheduler:
         self.num_preemptions = 0
         self._waiting: list[tuple[int, int, Request]] = []
         self._arrivals = itertools.count()
-        self._num_steps = 0
+        self.num_steps = 0
 
     @property
     def num_waiting(self) -> int:
@@ -69,13 +69,13 @@ class Scheduler:
 
     def next_turns(self) -> list[Turn]:
         """The turns of the next step; none only if nothing is waiting or running."""
-        self._num_steps += 1
+        self.num_steps += 1
         self._admit()
         turns = self._passes()
         turns += self._chunks(self.max_num_batched_tokens - sum(turn.num_tokens for turn in turns))
         turns = self._fit(turns)
         for turn in turns:
-            turn.request.last_step = self._num_steps
+            turn.request.last_step = self.num_steps
         return turns
 
     def leave(self, request: Request) -> None:
@@ -106,6 +106,7 @@ class Scheduler:
                 return
             heapq.heappop(self._waiting)
             self.slots.take(request)
+            request.last_step = self.num_steps
             self.running.append(request)
 
     def _passes(self) -> list[Turn]:

@@ -56,22 +56,28 @@ def step(machinery: Machinery, turns: Sequence[Turn]) -> None:
             _observe_cost(turn, turns, score_s + perf_counter() - began)
 
 
-def _score(target: Target, turns: Sequence[Turn]) -> tuple[list[torch.Tensor | Exception], float]:
+def _score(target: Target, turns: Sequence[Turn]) -> tuple[Sequence[torch.Tensor | Exception], float]:
     """For each turn its rows of logits, or why there are none; and the seconds that they took."""
     began = perf_counter()
     scores = _scored(target, turns) if turns else []
     return scores, perf_counter() - began
 
 
-def _scored(target: Target, turns: Sequence[Turn]) -> list[torch.Tensor | Exception]:
+def _scored(target: Target, turns: Sequence[Turn]) -> Sequence[torch.Tensor | Exception]:
+    """A forward that fails is run again, turn by turn: one's tokens must not take the others' with them."""
     try:
-        return list(target.score([_score_request(turn) for turn in turns]))
-    except Exception as error:  # one turn's tokens must not take the others' with them
+        return target.score([_score_request(turn) for turn in turns])
+    except Exception:
         for turn in turns:
-            target.rewind(turn.request.slot, turn.request.num_cached)
-        if len(turns) == 1:
-            return [error]
-        return [_scored(target, [turn])[0] for turn in turns]
+            target.rewind(turn.request.slot, turn.start)
+        return [_scored_alone(target, turn) for turn in turns]
+
+
+def _scored_alone(target: Target, turn: Turn) -> torch.Tensor | Exception:
+    try:
+        return target.score([_score_request(turn)])[0]
+    except Exception as error:
+        return error
 
 
 def _score_request(turn: Turn) -> ScoreRequest:
@@ -108,12 +114,20 @@ def _commit(
     request, draft = turn.request, turn.draft
     size, num_top = request.row_params.vocab_size, request.params.logprobs
     logprobs = logprobs_of(machinery.logprobs_mode, logits, laws, verdict, size, num_top)
-    turn.kept = request.commit(verdict, len(draft), logprobs)
+    turn.kept = request.commit(verdict, len(draft), logprobs, laws)
     if request.length_policy is not None:
-        num_accepted = sum(token.from_draft for token in turn.kept)
-        request.length_policy.observe(len(draft), num_accepted, request.confidence)
+        request.length_policy.observe(*_chosen(turn), request.confidence)
     if request.trace is not None:
         request.trace.write(request, draft, laws, verdict, len(turn.kept))
+
+
+def _chosen(turn: Turn) -> tuple[int, int]:
+    """(drafted, accepted) of the tokens that a length was chosen for: not of those that a grammar forced before."""
+    num_accepted = sum(token.from_draft for token in turn.kept)
+    num_forced = min(len(turn.request.forced_ids), len(turn.draft))
+    if num_accepted < num_forced:
+        return 0, 0
+    return len(turn.draft) - num_forced, num_accepted - num_forced
 
 
 def _rewind(machinery: Machinery, turn: Turn, verdict: Verdict | None) -> None:
@@ -133,6 +147,10 @@ def _rewind(machinery: Machinery, turn: Turn, verdict: Verdict | None) -> None:
 
 
 def _observe_cost(turn: Turn, turns: Sequence[Turn], seconds: float) -> None:
-    """A step that also cached contexts says nothing about the cost of a pass."""
-    if turn.request.length_policy is not None and all(other.num_context == 1 for other in turns):
+    """A step that also cached contexts, or verified forced tokens, says nothing about the cost of a chosen length."""
+    if (
+        turn.request.length_policy is not None
+        and not turn.request.forced_ids
+        and all(other.num_context == 1 for other in turns)
+    ):
         turn.request.length_policy.observe_cost(1 + len(turn.draft), seconds)
