@@ -17,6 +17,8 @@ from typing import Any, Self
 
 from draftproof.errors import ParameterError
 from draftproof.refusals import REFUSED, refuse_unknown
+from draftproof.sampler_fields import SamplerFields
+from draftproof.structured import StructuredOutputsParams, structured_of
 from draftproof.validation import (
     checked_bias,
     checked_integer,
@@ -29,7 +31,7 @@ from draftproof.validation import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(SamplerFields):
     """One request's sampling parameters. All arguments are keywords; unknown ones raise ParameterError.
 
     n: samples per prompt, each with a noise stream of its own under the one seed; 1 at temperature 0.
@@ -47,6 +49,8 @@ class SamplingParams:
     where it would complete the word.
     logprobs: how many most likely tokens to report with each token; -1 is all, None reports none.
     prompt_logprobs: the same for the prompt's tokens, always of the model's raw logits; -1 is all.
+    Samplers beyond vLLM's (typical_p, xtc_*, dry_*, mirostat*, logits_processors, …): see SamplerFields.
+    structured_outputs: the texts that the output may be: a StructuredOutputsParams, or a mapping of its fields.
     detokenize: whether the result has text. skip_special_tokens, include_stop_str_in_output: as in vLLM.
     """
 
@@ -72,6 +76,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = field(default=None, hash=False)
     allowed_token_ids: Sequence[int] | None = None
     bad_words: Sequence[str] = ()
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __new__(cls, *_: object, **given: object) -> Self:
         refuse_unknown(given, _FIELDS)
@@ -114,6 +119,9 @@ class SamplingParams:
             if not self.allowed_token_ids:
                 raise ParameterError("allowed_token_ids", [], "None or at least one token id")
         put("logit_bias", checked_bias(self.logit_bias))
+        put("structured_outputs", structured_of(self.structured_outputs, ignore_eos=self.ignore_eos))
+        self.check_samplers()
+        self.check_samplers_together()
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
@@ -131,4 +139,5 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
-_FIELDS = tuple(item.name for item in fields(SamplingParams))
+_OTHERS = tuple(item.name for item in fields(SamplerFields))
+_FIELDS = tuple(item.name for item in fields(SamplingParams) if item.name not in _OTHERS) + _OTHERS

@@ -68,9 +68,6 @@ REFUSED: Final[Mapping[str, Refusal]] = MappingProxyType(
             (None, True), "transformers' tokenizers ignore it: text is decoded without spaces of its own; join the "
             "pieces of token_ids yourself",
         ),
-        "structured_outputs": Refusal(_UNSET, "allowed_token_ids is here"),
-        "logits_processors": Refusal((None, []), "write a filter for the sampler chain instead"),
-        "typical_p": Refusal((None, 1.0), "this filter is not in the chain"),
         "output_kind": Refusal(_UNSET, "use stream_generate for increments, generate for whole texts"),
         "stream_interval": Refusal(_UNSET, "stream_generate gives every token; join chunks as you like"),
         "extra_args": Refusal((None, {}), "give the fields by their own names"),
@@ -85,6 +82,17 @@ REFUSED: Final[Mapping[str, Refusal]] = MappingProxyType(
 RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "max_new_tokens": "max_tokens",
+        "guided_decoding": "structured_outputs",
+        "guided_json": "structured_outputs, with json",
+        "guided_regex": "structured_outputs, with regex",
+        "guided_choice": "structured_outputs, with choice",
+        "guided_grammar": "structured_outputs, with grammar",
+        "guided_whitespace_pattern": "structured_outputs, with whitespace_pattern",
+        "response_format": "structured_outputs, with json or json_object",
+        "json_schema": "structured_outputs, with json",
+        "regex": "structured_outputs, with regex",
+        "ebnf": "structured_outputs, with grammar",
+        "structural_tag": "structured_outputs, with structural_tag",
         "max_completion_tokens": "max_tokens",
         "max_length": "max_tokens, which counts the output alone",
         "n_predict": "max_tokens",

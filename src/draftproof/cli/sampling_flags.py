@@ -11,6 +11,7 @@ import click
 
 from draftproof.cli.values import Given, Lines, Number, to_biases, to_ids
 from draftproof.params import SamplingParams
+from draftproof.sampler_fields import SamplerFields
 
 DEFAULT_MAX_TOKENS: Final = 256
 """The command line's own default; the library's, 16, is vLLM's."""
@@ -18,7 +19,16 @@ DEFAULT_MAX_TOKENS: Final = 256
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "temperature": ("--temp",),
     "max_tokens": ("--max-new-tokens", "-n"),
+    "typical_p": ("--typical",),
+    "top_n_sigma": ("--top-nsigma",),
+    "dry_sequence_breakers": ("--dry-sequence-breaker",),
+    "mirostat_tau": ("--mirostat-ent",),
+    "mirostat_eta": ("--mirostat-lr",),
+    "dynatemp_exponent": ("--dynatemp-exp",),
 }
+
+NO_FLAG: Final = ("logits_processors", "structured_outputs")
+"""Fields that hold Python functions, and one that has flags of its own."""
 
 HELP: Final[Mapping[str, str]] = {
     "n": "Samples per prompt, each with its own stream of the seed.",
@@ -43,6 +53,23 @@ HELP: Final[Mapping[str, str]] = {
     "logit_bias": "Added to an id's logit, in [-100, 100], -inf bans it: 42:-1.5,7:2 or repeated.",
     "allowed_token_ids": "Only these ids may be sampled: 1,2 or repeated.",
     "bad_words": "A text that may not appear; may be repeated.",
+    "typical_p": "In (0, 1]: keeps the surprises closest to the entropy.",
+    "top_n_sigma": "Keeps logits within so many standard deviations of the largest; 0 and -1 are off.",
+    "epsilon_cutoff": "In [0, 1): drops probabilities below it; 0 is off.",
+    "eta_cutoff": "In [0, 1): the same, lower where the entropy is high; 0 is off.",
+    "xtc_probability": "In [0, 1]: how often the top choices are excluded; 0 is off.",
+    "xtc_threshold": "In [0, 0.5]: what counts as a top choice.",
+    "dry_multiplier": "Penalises tokens that extend a repetition; 0 is off.",
+    "dry_base": "1 or more: what each further repeated token multiplies the penalty by.",
+    "dry_allowed_length": "Repetitions of fewer tokens are free.",
+    "dry_penalty_last_n": "How many last tokens count; -1 is all, 0 is off.",
+    "dry_sequence_breakers": "A text that ends a repetition; may be repeated; none for no such text.",
+    "mirostat": "0 (off), 1 or 2: keeps the surprise near --mirostat-tau.",
+    "mirostat_tau": "Target surprise, in bits.",
+    "mirostat_eta": "Learning rate.",
+    "dynatemp_range": "The temperature moves by so much with the entropy; 0 is off.",
+    "dynatemp_exponent": "How it moves.",
+    "no_repeat_ngram_size": "No n-gram of so many tokens appears twice; 0 is off.",
 }
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -51,7 +78,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def sampling_flags(function: Function) -> Function:
     """Adds a flag for every field, in the dataclass's order. Left out, a flag's value is None or ()."""
     hints = get_type_hints(SamplingParams)
-    for field in reversed(fields(SamplingParams)):
+    for field in reversed(_flagged()):
         function = _flag(field, hints[field.name])(function)
     return function
 
@@ -59,7 +86,7 @@ def sampling_flags(function: Function) -> Function:
 def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
     """SamplingParams from flags' values. Raises ParameterError."""
     values: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
-    for field in fields(SamplingParams):
+    for field in _flagged():
         value = given[field.name]
         if value is None or value == ():
             continue
@@ -69,8 +96,17 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
             value = to_biases(value)
         elif field.name in ("stop_token_ids", "allowed_token_ids"):
             value = to_ids(value)
+        elif field.name == "dry_sequence_breakers" and value == ("none",):
+            value = ()
         values[field.name] = value
     return SamplingParams(**values)
+
+
+def _flagged() -> list[Field[Any]]:
+    """The fields that a flag can set: vLLM's, then the samplers beyond them."""
+    others = {field.name for field in fields(SamplerFields)}
+    chosen = [field for field in fields(SamplingParams) if field.name not in NO_FLAG]
+    return sorted(chosen, key=lambda field: field.name in others)
 
 
 def flag_of(field_name: str) -> str:

@@ -21,7 +21,7 @@ from draftproof.grammar import GrammarCursor, Grammars
 from draftproof.noise import KeyedNoise, fresh_seed
 from draftproof.params import SamplingParams
 from draftproof.refusals import REFUSED, refuse_unknown
-from draftproof.sampling import SamplerChain
+from draftproof.sampling import RowParams, SamplerChain
 from draftproof.targets.base import Target
 from draftproof.validation import checked_integer
 from draftproof.verify import get_verifier

@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from draftproof.core import Outcome, Verdict
+from draftproof.core import ROOT, Law, Outcome, Verdict
 from draftproof.drafters.length import LengthPolicy
 from draftproof.engine.logprobs import TokenLogprobs
 from draftproof.engine.stats import AcceptanceRecord
 from draftproof.engine.stop import Stop, StopRules
-from draftproof.errors import DraftproofError, RequestError
+from draftproof.errors import DraftproofError, LawError, RequestError
+from draftproof.grammar import GrammarCursor
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, RowParams
 from draftproof.verify import Verifier
+from draftproof.verify.base import Row
 
 if TYPE_CHECKING:
     from draftproof.engine.trace import TraceWriter
@@ -43,6 +45,7 @@ class Request:
     priority: lower is served first; equals by arrival. trace: where its decisions are written, if anywhere.
     slot: -1 while it waits. num_cached: entries of the context that its slot holds between steps: all but the newest
     token's once it decodes. last_step: when it was served last. prompt_logprobs: of the prompt's second token on.
+    grammar: where the output stands in what structured_outputs asked for. forced_ids: what begins the next draft.
     """
 
     request_id: str
@@ -57,6 +60,8 @@ class Request:
     history: History
     context_ids: list[int]
     share_target_noise: bool = True
+    grammar: GrammarCursor | None = None
+    forced_ids: tuple[int, ...] = ()
     priority: int = 0
     trace: TraceWriter | None = None
     arrival: int = -1
@@ -90,10 +95,16 @@ class Request:
         """Whether rows of the prompt are still to be computed for their log-probabilities."""
         return self.params.prompt_logprobs is not None and len(self.prompt_logprobs) < len(self.prompt_ids) - 1
 
-    def commit(self, verdict: Verdict, num_drafted: int, logprobs: Sequence[TokenLogprobs] | None) -> list[Emitted]:
+    def commit(
+        self,
+        verdict: Verdict,
+        num_drafted: int,
+        logprobs: Sequence[TokenLogprobs] | None,
+        laws: Sequence[Row],
+    ) -> list[Emitted]:
         """Takes the verdict's tokens one by one until a stop rule ends the request; returns what was kept.
 
-        logprobs: one for each of the verdict's tokens, if the request asked for them.
+        logprobs: one for each of the verdict's tokens, if the request asked for them. laws: the rows of the draft.
         """
         kept: list[Emitted] = []
         for index, (token_id, decision) in enumerate(zip(verdict.token_ids, verdict.decisions, strict=True)):
@@ -104,13 +115,23 @@ class Request:
         self.emitted += kept
         token_ids = [token.token_id for token in kept]
         self.context_ids += token_ids
-        self.history = self.history.extended(token_ids)
+        if self.grammar is not None:
+            self.grammar = self.grammar.committed(token_ids)
+        self._extend_history(token_ids, [laws[node + 1] for node in (ROOT, *verdict.path)][: len(kept)])
         self.record.add(num_drafted, sum(token.from_draft for token in kept), len(kept))
         if self.first_token_s is None:
             self.first_token_s, self.num_first_pass = perf_counter(), len(kept)
         if self.stop is not None:
             self.finished_s = perf_counter()
         return kept
+
+    def _extend_history(self, token_ids: Sequence[int], rows: Sequence[Row]) -> None:
+        """rows: those that the tokens came from. A sampler's state that can't go on ends the request."""
+        try:
+            self.history = self.history.extended(token_ids, [row for row in rows if isinstance(row, Law)])
+        except LawError as error:
+            if self.stop is None:
+                self.fail(error.at(self.request_id, len(self.context_ids)))
 
     def fail(self, error: RequestError) -> None:
         """Ends this request with an error; what it has emitted stays."""

@@ -4,10 +4,16 @@ from draftproof.sampling.allowed import Mask
 from draftproof.sampling.bad_words import bad_word_token_ids
 from draftproof.sampling.chain import SamplerChain
 from draftproof.sampling.history import History
-from draftproof.sampling.presets import PRESETS, Preset, Step
-from draftproof.sampling.row_params import RowParams, resolve
+from draftproof.sampling.path import laws_along
+from draftproof.sampling.preset import Preset
+from draftproof.sampling.presets import PRESETS
+from draftproof.sampling.resolve import resolve
+from draftproof.sampling.row_params import RowParams
+from draftproof.sampling.steps import Step
 from draftproof.sampling.top_k import TopKTies
 from draftproof.sampling.top_p import TopPTies
+from draftproof.sampling.typical_p import TypicalTies
+from draftproof.sampling.xtc import XtcTies
 
 __all__ = [
     "PRESETS",
@@ -19,6 +25,9 @@ __all__ = [
     "Step",
     "TopKTies",
     "TopPTies",
+    "TypicalTies",
+    "XtcTies",
     "bad_word_token_ids",
+    "laws_along",
     "resolve",
 ]

@@ -4,8 +4,9 @@ Rule: law = filters(temperature(penalties(masks(logits, history)))), in the pres
 In: logits [rows, V] of any float type on any device, parameters and a History for each row.
 Out: a Law for each row: PointMass at T = 0 or where one token is left, Sparse where at most an eighth
 of the vocabulary is left by masks and filters, Dense otherwise; filtered tokens have probability 0.
-A row's law is a function of that row, its parameters and its history alone: rows are computed one by
-one, by the same calls on the same data, whatever else is in the batch; so are their bits.
+A row's law is a function of that row, its parameters, its history with the samplers' states, and its position's XTC
+coin alone: rows are computed one by one, by the same calls on the same data, whatever else is in the batch; so are
+their bits.
 Computed on the host in float32, or in float64 on request, whatever the logits' device, so that
 every device keeps the same set.
 Edge cases: NaN, +inf, or no token left raise LawError, which `errors="return"` puts in the row's place.
@@ -21,20 +22,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from draftproof.core import Law, PointMass
+from draftproof.core import Law, Noise, PointMass
 from draftproof.errors import LawError, ParameterError
 from draftproof.params import SamplingParams
-from draftproof.sampling import min_p, top_k, top_p
-from draftproof.sampling.allowed import Mask, only_allowed, open_ids
-from draftproof.sampling.bad_words import banned_ids
+from draftproof.sampling.allowed import Mask, open_ids
+from draftproof.sampling.filtered import filtered
 from draftproof.sampling.history import History
-from draftproof.sampling.logit_bias import add_bias
-from draftproof.sampling.min_tokens import too_short_to_end
-from draftproof.sampling.penalties import penalize, seen_in_request, seen_in_window
-from draftproof.sampling.presets import FILTERS, PRESETS, Preset, Step
-from draftproof.sampling.row_params import RowParams, resolve
-from draftproof.sampling.survivors import Survivors
-from draftproof.sampling.to_law import finite_max, law_of_all, law_of_some
+from draftproof.sampling.mirostat import Mirostat
+from draftproof.sampling.preset import Preset
+from draftproof.sampling.presets import PRESETS
+from draftproof.sampling.processed import processed
+from draftproof.sampling.resolve import resolve
+from draftproof.sampling.row_params import RowParams
+from draftproof.sampling.steps import Step
+from draftproof.sampling.to_law import finite_max
 
 _DTYPES: Final = {"float32": torch.float32, "float64": torch.float64}
 _ENGINES_WINDOW: Final = "engine"
@@ -97,6 +98,7 @@ class SamplerChain:
         histories: Sequence[History],
         *,
         masks: Sequence[Mask | None] | None = None,
+        noise: Noise | Sequence[Noise] | None = None,
         errors: Literal["raise"] = "raise",
     ) -> list[Law]: ...
 
@@ -108,6 +110,7 @@ class SamplerChain:
         histories: Sequence[History],
         *,
         masks: Sequence[Mask | None] | None = None,
+        noise: Noise | Sequence[Noise] | None = None,
         errors: Literal["return"],
     ) -> list[Law | LawError]: ...
 
@@ -118,24 +121,29 @@ class SamplerChain:
         histories: Sequence[History],
         *,
         masks: Sequence[Mask | None] | None = None,
+        noise: Noise | Sequence[Noise] | None = None,
         errors: Literal["raise", "return"] = "raise",
     ) -> list[Law] | list[Law | LawError]:
         """The law of each row.
 
         logits: [rows, >= V]; columns beyond a row's vocab_size are cut off. params: one for all rows, or one
         for each. histories: one for each row, drafts before the row included. masks: one [>= V] for each row,
-        True = allowed, or None for a row that allows every token. errors: "raise" raises the first row's
-        LawError, "return" puts it in that row's place and goes on.
+        True = allowed, or None for a row that allows every token. noise: one for all rows, or one for each; needed
+        for XTC's coins. errors: "raise" raises the first row's LawError, "return" puts it in that row's place and
+        goes on.
         """
         if errors not in ("raise", "return"):
             raise ParameterError("errors", errors, "'raise' or 'return'")
         params = [params] * len(histories) if isinstance(params, RowParams) else list(params)
         rows = self._rows(logits, params, histories)
-        row_masks = _masks(masks, params)
+        row_masks, noises = _masks(masks, params), _noises(noise, params)
+        steps = {id(row): self.preset.filters(row) for row in params}
         found: list[Law | LawError] = []
-        for index, (row, row_params, history, mask) in enumerate(zip(rows, params, histories, row_masks, strict=True)):
+        each = zip(rows, params, histories, row_masks, noises, strict=True)
+        for index, (row, row_params, history, mask, own_noise) in enumerate(each):
             try:
-                found.append(self._law(row[: row_params.vocab_size], row_params, history, mask))
+                logits_of_row = row[: row_params.vocab_size]
+                found.append(self._law(logits_of_row, row_params, history, mask, own_noise, steps[id(row_params)]))
             except LawError as error:
                 located = LawError(f"row {index} of {len(rows)}: {error.message}")
                 if errors == "raise":
@@ -171,82 +179,30 @@ class SamplerChain:
                     "logits", f"{logits.shape[1]} columns", f"at least vocab_size={row.vocab_size} wide"
                 )
             self.preset.check(row)
+        for row, history in zip(params, histories, strict=True):
+            if row.mirostat is not None and not any(isinstance(state, Mirostat) for state in history.states):
+                raise ParameterError("histories", history, "histories that begin with RowParams.first_history")
         rows: NDArray[Any] = logits.detach().to(device="cpu", dtype=_DTYPES[self.dtype]).contiguous().numpy()
         return rows
 
-    def _law(self, logits: NDArray[Any], row: RowParams, history: History, mask: Mask | None) -> Law:
+    def _law(
+        self,
+        logits: NDArray[Any],
+        row: RowParams,
+        history: History,
+        mask: Mask | None,
+        noise: Noise | None,
+        steps: Sequence[Step],
+    ) -> Law:
         # Masks overwrite, so the model's own row is looked at first.
         max_logit = finite_max(logits, "as the model gave it")
         allowed_ids = open_ids(row.allowed_ids, mask)
-        processed = self._processed(logits, row, history, allowed_ids)
-        if processed is not logits:
-            logits, max_logit = processed, finite_max(processed, "after masks and penalties")
-        if row.temperature == 0.0:
+        changed = processed(logits, row, history, allowed_ids, self.preset)
+        if changed is not logits:
+            logits, max_logit = changed, finite_max(changed, "after masks and penalties")
+        if row.temperature == 0.0 and not row.dynatemp_range:
             return PointMass(int(np.argmax(logits)))
-        filters = [step for step in self.preset.order if step in FILTERS and row.is_set(step.name.lower())]
-        return self._filtered(logits, max_logit, row, filters, allowed_ids)
-
-    def _processed(
-        self, logits: NDArray[Any], row: RowParams, history: History, allowed_ids: NDArray[np.int64] | None
-    ) -> NDArray[Any]:
-        """Logits [V] after masks, bias and penalties; the array itself if there are none, else a new one."""
-        masked_ids: list[NDArray[np.int64]] = []
-        penalized = any(row.is_set(f"{name}_penalty") for name in ("repetition", "frequency", "presence"))
-        if too_short_to_end(history, row.min_tokens):
-            masked_ids.append(row.ending_ids)
-        if row.is_set("bad_words"):
-            masked_ids.append(row.banned_ids)
-            completing = banned_ids(history, row.banned_sequences, prompt=self.preset.bad_words_see_prompt)
-            masked_ids.append(np.array(completing, dtype=np.int64))
-        if not (masked_ids or penalized or len(row.bias_ids) or allowed_ids is not None):
-            return logits
-        # A mask is -inf whatever is added or multiplied later, so masks commute with bias and penalties.
-        logits = logits.copy() if allowed_ids is None else only_allowed(logits, allowed_ids)
-        # What overflows here is found by finite_max, as an error and not as a warning.
-        with np.errstate(all="ignore"):
-            if len(row.bias_ids):
-                add_bias(logits, row.bias_ids, row.biases)
-            if penalized:
-                self._penalize(logits, row, history)
-        for ids in masked_ids:
-            logits[ids] = -np.inf
-        return logits
-
-    def _penalize(self, logits: NDArray[Any], row: RowParams, history: History) -> None:
-        window = self.preset.penalty_window
-        seen = seen_in_window(history, window) if self.preset.windowed else seen_in_request(history)
-        penalize(
-            logits,
-            *seen,
-            repetition=row.repetition_penalty,
-            frequency=row.frequency_penalty,
-            presence=row.presence_penalty,
-        )
-
-    def _filtered(
-        self,
-        logits: NDArray[Any],
-        max_logit: Any,
-        row: RowParams,
-        filters: Sequence[Step],
-        ids: NDArray[np.int64] | None,
-    ) -> Law:
-        """The law of what `filters` leave of `logits` [V], of which only those at `ids` (None: all) are looked at."""
-        left = Survivors(logits if ids is None else logits[ids], max_logit)
-        filter_temperature = row.temperature if self.preset.temperature_first else 1.0
-        for step in filters:
-            kept: NDArray[Any]
-            if step is Step.TOP_K:
-                kept = top_k.top_k(left.logits, row.top_k, self.preset.top_k_ties)
-            elif step is Step.MIN_P:
-                kept = np.flatnonzero(min_p.keeps(left.scores(filter_temperature), row.min_p))
-            else:
-                weights = left.weights(filter_temperature)
-                kept = top_p.top_p(weights, float(weights.sum()), row.top_p, self.preset.top_p_ties)
-            ids = kept if ids is None else ids[kept]
-            left.keep(kept)
-        weights = left.weights(row.temperature)
-        return law_of_all(weights) if ids is None else law_of_some(ids, weights, row.vocab_size)
+        return filtered(logits, max_logit, row, history, noise, allowed_ids, self.preset, steps)
 
 
 def _masks(masks: Sequence[Mask | None] | None, params: Sequence[RowParams]) -> list[Mask | None]:
@@ -261,3 +217,14 @@ def _masks(masks: Sequence[Mask | None] | None, params: Sequence[RowParams]) -> 
                 "masks", f"{mask.dtype} of shape {mask.shape}", f"booleans [at least vocab_size={row.vocab_size}]"
             )
     return [None if mask is None else mask[: row.vocab_size] for mask, row in zip(masks, params, strict=True)]
+
+
+def _noises(noise: Noise | Sequence[Noise] | None, params: Sequence[RowParams]) -> list[Noise | None]:
+    """One noise or None for each row. Raises ParameterError where a row needs one and has none."""
+    noises: list[Noise | None] = list(noise) if isinstance(noise, Sequence) else [noise] * len(params)
+    if len(noises) != len(params):
+        raise ParameterError("noise", f"{len(noises)} for {len(params)} rows", "one for all rows or one for each")
+    for row, own in zip(params, noises, strict=True):
+        if own is None and row.xtc_probability:
+            raise ParameterError("noise", None, "given where xtc_probability is set", "the coin is the position's own")
+    return noises

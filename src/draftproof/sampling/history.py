@@ -9,13 +9,15 @@ Source: the bugs T21 to T28 (state of the whole block, or of the last pass, used
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof.core import Law
 from draftproof.errors import ParameterError
+from draftproof.sampling.state import State
 
 _FOLD_AT: Final = 64
 
@@ -24,7 +26,7 @@ _FOLD_AT: Final = 64
 class _Counted:
     """A counted prefix: every distinct id with how often the prompt and the output hold it."""
 
-    __slots__ = ("ids", "index", "output_counts", "output_ids", "prompt_counts", "prompt_ids")
+    __slots__ = ("_tokens", "ids", "index", "output_counts", "output_ids", "prompt_counts", "prompt_ids")
 
     def __init__(
         self,
@@ -37,6 +39,13 @@ class _Counted:
     ) -> None:
         self.prompt_ids, self.output_ids, self.index = prompt_ids, output_ids, index
         self.ids, self.prompt_counts, self.output_counts = ids, prompt_counts, output_counts
+        self._tokens: NDArray[np.int64] | None = None
+
+    def tokens(self) -> NDArray[np.int64]:
+        """[N] prompt and output as one array, made when first asked for."""
+        if self._tokens is None:
+            self._tokens = np.array(self.prompt_ids + self.output_ids, dtype=np.int64)
+        return self._tokens
 
     @classmethod
     def of_prompt(cls, prompt_ids: tuple[int, ...]) -> _Counted:
@@ -82,29 +91,45 @@ class History:
     """The tokens that a row's processors look at. Immutable.
 
     prompt_ids, output_ids: token ids, 0 or more; a negative one (a placeholder of a batch that is
-    padded or not yet known, T24) raises ParameterError.
+    padded or not yet known, T24) raises ParameterError. states: of samplers that remember, as they are after
+    output_ids (`RowParams.first_history` makes the first ones).
     """
 
-    __slots__ = ("_base", "_tail")
+    __slots__ = ("_base", "_tail", "states")
     _base: _Counted
     _tail: tuple[int, ...]
+    states: tuple[State, ...]
 
-    def __init__(self, prompt_ids: Iterable[int], output_ids: Iterable[int] = ()) -> None:
+    def __init__(
+        self, prompt_ids: Iterable[int], output_ids: Iterable[int] = (), states: tuple[State, ...] = ()
+    ) -> None:
         self._base = _Counted.of_prompt(_checked("prompt_ids", prompt_ids))
         self._tail = ()
+        self.states = states
         outputs = _checked("output_ids", output_ids)
         if outputs:
             self._base = self._base.plus(outputs)
 
-    def extended(self, token_ids: Iterable[int]) -> History:
-        """This history and `token_ids` after it. Costs no more than the tail, a few dozen ids."""
+    def extended(self, token_ids: Iterable[int], laws: Sequence[Law] | None = None) -> History:
+        """This history and `token_ids` after it. Costs no more than the tail, a few dozen ids.
+
+        laws: one for each token, of the row that it came from; needed where a state looks at them (mirostat).
+        Raises ParameterError where they are needed and left out, LawError where a state can't go on.
+        """
         child = object.__new__(History)
-        tail = self._tail + _checked("token_ids", token_ids)
+        added = _checked("token_ids", token_ids)
+        tail = self._tail + added
+        child.states = self.states if not self.states else _advanced(self.states, added, laws)
         if len(tail) >= _FOLD_AT:
             child._base, child._tail = self._base.plus(tail), ()
         else:
             child._base, child._tail = self._base, tail
         return child
+
+    @property
+    def needs_laws(self) -> bool:
+        """Whether `extended` has to be given the laws of its tokens."""
+        return any(state.needs_law for state in self.states)
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
@@ -151,9 +176,27 @@ class History:
             found = self._base.prompt_ids[-(num_tokens - len(found)) :] + found
         return found
 
+    def tokens(self, num_last: int | None = None) -> NDArray[np.int64]:
+        """[N] the last `num_last` ids (None: all), prompt included. Not to be written."""
+        if num_last is not None and num_last <= _FOLD_AT:
+            return np.array(self.last(num_last, prompt=True), dtype=np.int64)
+        tokens = self._base.tokens()
+        if self._tail:
+            tokens = np.concatenate([tokens, np.array(self._tail, dtype=np.int64)])
+        return tokens if num_last is None else tokens[-num_last:]
+
     def counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """([K] distinct ids, [K] counts in the prompt, [K] counts in the output). Shared arrays: not to be written."""
         return self._base.counted_with(self._tail)[:3]
+
+
+def _advanced(states: tuple[State, ...], token_ids: tuple[int, ...], laws: Sequence[Law] | None) -> tuple[State, ...]:
+    if laws is None and token_ids and any(state.needs_law for state in states):
+        raise ParameterError("laws", None, "one law for each token where a sampler's state depends on it (mirostat)")
+    given: Sequence[Law | None] = [None] * len(token_ids) if laws is None else laws
+    for token_id, law in zip(token_ids, given, strict=True):
+        states = tuple(state.after(token_id, law) for state in states)
+    return states
 
 
 def _checked(name: str, token_ids: Iterable[int]) -> tuple[int, ...]:

@@ -1,22 +1,18 @@
-"""RowParams: a request's parameters at token level, made once per request by `resolve`.
-
-Here strings become ids, ids are checked against the vocabulary, and masks that leave no token are
-refused (T29): no chain is asked for the law of an empty row that could be known to be empty.
-"""
+"""RowParams: a request's parameters at token level, made once per request by `resolve`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.errors import ParameterError
-from draftproof.params import SamplingParams
-from draftproof.sampling.bad_words import bad_word_token_ids
+from draftproof.sampling.custom import Processors
+from draftproof.sampling.dry import Dry
+from draftproof.sampling.history import History
+from draftproof.sampling.mirostat import Mirostat
 
 _OFF: Final[dict[str, object]] = {
     "frequency_penalty": 0.0,
@@ -26,7 +22,15 @@ _OFF: Final[dict[str, object]] = {
     "top_k": 0,
     "top_p": 1.0,
     "min_tokens": 0,
+    "typical_p": 1.0,
+    "top_n_sigma": 0.0,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+    "xtc_probability": 0.0,
+    "dynatemp_range": 0.0,
+    "no_repeat_ngram_size": 0,
 }
+_OPTIONAL: Final = {"dry_multiplier": "dry", "mirostat": "mirostat", "logits_processors": "processors"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -37,7 +41,7 @@ class RowParams:
     bias_ids [B], biases [B] float64: logit_bias. allowed_ids [A] or None: allowed_token_ids.
     banned_ids: bad words of one token. banned_sequences: those of two tokens or more.
     ending_ids: EOS and stop ids, masked while the output is shorter than min_tokens.
-    top_k: 0 if off.
+    top_k, top_n_sigma: 0 if off. dry, mirostat (as it begins), processors: None if off.
     """
 
     vocab_size: int
@@ -55,6 +59,23 @@ class RowParams:
     banned_ids: NDArray[np.int64]
     banned_sequences: tuple[tuple[int, ...], ...]
     ending_ids: NDArray[np.int64]
+    typical_p: float
+    top_n_sigma: float
+    epsilon_cutoff: float
+    eta_cutoff: float
+    xtc_probability: float
+    xtc_threshold: float
+    dynatemp_range: float
+    dynatemp_exponent: float
+    no_repeat_ngram_size: int
+    dry: Dry | None
+    mirostat: Mirostat | None
+    processors: Processors | None
+
+    def first_history(self, prompt_ids: Iterable[int]) -> History:
+        """The history of a request that begins: its prompt, and the first states of samplers that remember."""
+        states = () if self.processors is None else self.processors.first_states()
+        return History(prompt_ids, states=states if self.mirostat is None else (*states, self.mirostat))
 
     def is_set(self, name: str) -> bool:
         """Whether the field of SamplingParams `name` does anything here."""
@@ -64,6 +85,8 @@ class RowParams:
             return bool(len(self.banned_ids) or self.banned_sequences)
         if name == "logit_bias":
             return bool(len(self.bias_ids))
+        if name in _OPTIONAL:
+            return getattr(self, _OPTIONAL[name]) is not None
         return bool(getattr(self, name) != _OFF[name])
 
     def given(self, name: str) -> object:
@@ -74,84 +97,10 @@ class RowParams:
             return [[token_id] for token_id in self.banned_ids.tolist()] + [list(ids) for ids in self.banned_sequences]
         if name == "logit_bias":
             return dict(zip(self.bias_ids.tolist(), self.biases.tolist(), strict=True))
+        if name == "dry_multiplier":
+            return 0.0 if self.dry is None else self.dry.multiplier
+        if name == "mirostat":
+            return 0 if self.mirostat is None else self.mirostat.version
+        if name == "logits_processors":
+            return [] if self.processors is None else self.processors.names()
         return getattr(self, name)
-
-
-def resolve(
-    params: SamplingParams,
-    tokenizer: Any,
-    vocab_size: int,
-    eos_token_ids: Sequence[int] = (),
-    *,
-    bad_word_ids: Iterable[Sequence[int]] | None = None,
-) -> RowParams:
-    """The token-level form of `params`.
-
-    tokenizer: needed for bad_words alone; None otherwise. vocab_size: the model's, without padding.
-    eos_token_ids: every id that ends a text. bad_word_ids: banned id sequences, beside params.bad_words.
-    Raises ParameterError for ids outside the vocabulary and for masks that leave no token.
-    """
-    if isinstance(vocab_size, bool) or not isinstance(vocab_size, int) or vocab_size < 1:
-        raise ParameterError("vocab_size", vocab_size, "an integer of 1 or more")
-    sequences = [tuple(map(int, ids)) for ids in bad_word_ids or ()]
-    if params.bad_words:
-        if tokenizer is None:
-            raise ParameterError(
-                "bad_words", params.bad_words, "unset without a tokenizer", "give bad_word_ids instead"
-            )
-        sequences += [tuple(ids) for ids in bad_word_token_ids(tokenizer, params.bad_words)]
-    if not all(sequences):
-        raise ParameterError("bad_word_ids", [], "sequences of at least one token id")
-    biases = dict(sorted((params.logit_bias or {}).items()))
-    allowed = (
-        None if params.allowed_token_ids is None else _ids("allowed_token_ids", params.allowed_token_ids, vocab_size)
-    )
-    _ids("bad_words", (token_id for ids in sequences for token_id in ids), vocab_size)
-    stop_ids = _ids("stop_token_ids", params.stop_token_ids, vocab_size)
-    eos_ids = _ids("eos_token_ids", eos_token_ids, vocab_size)
-    row = RowParams(
-        vocab_size=vocab_size,
-        temperature=params.temperature,
-        top_k=max(params.top_k, 0),
-        top_p=params.top_p,
-        min_p=params.min_p,
-        repetition_penalty=params.repetition_penalty,
-        frequency_penalty=params.frequency_penalty,
-        presence_penalty=params.presence_penalty,
-        min_tokens=params.min_tokens,
-        bias_ids=_ids("logit_bias", biases, vocab_size),
-        biases=np.array(list(biases.values()), dtype=np.float64),
-        allowed_ids=allowed,
-        banned_ids=_ids("bad_words", (ids[0] for ids in sequences if len(ids) == 1), vocab_size),
-        banned_sequences=tuple(dict.fromkeys(ids for ids in sequences if len(ids) > 1)),
-        ending_ids=np.union1d(stop_ids, eos_ids),
-    )
-    _refuse_empty(row)
-    return row
-
-
-def _ids(name: str, token_ids: Iterable[int], vocab_size: int) -> NDArray[np.int64]:
-    found = sorted(set(token_ids))
-    if found and not 0 <= found[0] <= found[-1] < vocab_size:
-        outside = [token_id for token_id in found if not 0 <= token_id < vocab_size]
-        raise ParameterError(name, outside, f"token ids in [0, {vocab_size})", "remove these ids")
-    return np.array(found, dtype=np.int64)
-
-
-def _refuse_empty(row: RowParams) -> None:
-    masked = np.union1d(row.banned_ids, row.bias_ids[row.biases == -math.inf])
-    fields = [name for name in ("allowed_token_ids", "bad_words", "logit_bias") if row.is_set(name)]
-    if row.min_tokens > 0:
-        masked = np.union1d(masked, row.ending_ids)
-        fields.append("min_tokens")
-    if row.allowed_ids is None:
-        num_open = row.vocab_size - len(masked)
-    else:
-        num_open = len(np.setdiff1d(row.allowed_ids, masked, assume_unique=True))
-    if num_open == 0:
-        raise ParameterError(
-            ", ".join(fields),
-            {name: row.given(name) for name in fields},
-            "masks that together leave at least one token",
-            "allow more tokens or ban fewer",
-        )

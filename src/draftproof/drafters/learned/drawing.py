@@ -49,8 +49,9 @@ class Drawing:
         Raises LawError, which names the method, the slot and the position.
         """
         params = [request.row_params for request in requests]
+        noise = [request.noise for request in requests]
         found: list[Law | None] = []
-        for row, law in enumerate(self.chain.laws(logits, params, histories, errors="return")):
+        for row, law in enumerate(self.chain.laws(logits, params, histories, noise=noise, errors="return")):
             if isinstance(law, LawError):
                 lacking = reduced and bool(torch.isfinite(logits[row]).any()) and not bool(logits[row].isnan().any())
                 if not lacking:

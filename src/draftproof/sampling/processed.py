@@ -1,0 +1,90 @@
+"""The steps that change logits one by one: masks, bias, custom processors, penalties, DRY.
+
+Rule: bias, processors, penalties and DRY in the preset's order; a masked token is -inf throughout, whatever is added
+to it, multiplied or returned. So masks commute with everything but processors, which see them before they run.
+In: logits [V], the row's parameters and its own history, the ids that are allowed. Out: the array itself if nothing is
+set, else a new one; its own type.
+Edge cases: what overflows is found by the chain's check, as an error and not as a warning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from draftproof.sampling.allowed import only_allowed
+from draftproof.sampling.bad_words import banned_ids
+from draftproof.sampling.history import History
+from draftproof.sampling.logit_bias import add_bias
+from draftproof.sampling.min_tokens import too_short_to_end
+from draftproof.sampling.no_repeat_ngram import repeating_ids
+from draftproof.sampling.penalties import penalize, seen_in_request, seen_in_window
+from draftproof.sampling.preset import Preset
+from draftproof.sampling.row_params import RowParams
+from draftproof.sampling.steps import PENALTY_STEPS, Step
+
+
+def processed(
+    logits: NDArray[Any], row: RowParams, history: History, allowed_ids: NDArray[np.int64] | None, preset: Preset
+) -> NDArray[Any]:
+    """Logits [V] after every step before the temperature and the filters. allowed_ids: None for all."""
+    masked = _masked_ids(row, history, preset)
+    steps = _steps(row, preset)
+    if not (steps or len(masked) or allowed_ids is not None):
+        return logits
+    logits = logits.copy() if allowed_ids is None else only_allowed(logits, allowed_ids)
+    with np.errstate(all="ignore"):
+        for step in steps:
+            if step is Step.BIAS:
+                add_bias(logits, row.bias_ids, row.biases)
+            elif step is Step.DRY and row.dry is not None:
+                row.dry.penalize(logits, history)
+            elif step is Step.CUSTOM and row.processors is not None:
+                logits[masked] = -np.inf
+                returned = row.processors.apply(torch.from_numpy(logits), history).numpy()
+                returned[logits == -np.inf] = -np.inf
+                logits = returned
+            else:
+                _penalize(logits, row, history, preset)
+    logits[masked] = -np.inf
+    return logits
+
+
+def _steps(row: RowParams, preset: Preset) -> list[Step]:
+    """The steps that `row` turns on, masks aside, in order."""
+    penalized = any(row.is_set(f"{name}_penalty") for name in ("repetition", "frequency", "presence"))
+    on = {
+        Step.BIAS: len(row.bias_ids) > 0,
+        Step.CUSTOM: row.processors is not None,
+        Step.DRY: row.dry is not None,
+        **dict.fromkeys(PENALTY_STEPS, penalized),
+    }
+    return [step for step in preset.order if on.get(step)]
+
+
+def _masked_ids(row: RowParams, history: History, preset: Preset) -> NDArray[np.int64]:
+    found: list[NDArray[np.int64]] = []
+    if too_short_to_end(history, row.min_tokens):
+        found.append(row.ending_ids)
+    if row.is_set("bad_words"):
+        found.append(row.banned_ids)
+        completing = banned_ids(history, row.banned_sequences, prompt=preset.bad_words_see_prompt)
+        found.append(np.array(completing, dtype=np.int64))
+    if row.no_repeat_ngram_size:
+        repeating = repeating_ids(history, row.no_repeat_ngram_size)
+        found.append(repeating[repeating < row.vocab_size])
+    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def _penalize(logits: NDArray[Any], row: RowParams, history: History, preset: Preset) -> None:
+    seen = seen_in_window(history, preset.penalty_window) if preset.windowed else seen_in_request(history)
+    penalize(
+        logits,
+        *seen,
+        repetition=row.repetition_penalty,
+        frequency=row.frequency_penalty,
+        presence=row.presence_penalty,
+    )
