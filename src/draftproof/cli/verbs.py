@@ -6,5 +6,6 @@ from draftproof.cli.env import env
 from draftproof.cli.generate import generate
 from draftproof.cli.ls import ls
 from draftproof.cli.prove import prove
+from draftproof.cli.train import train
 
-VERBS = (generate, chat, demo, prove, ls, env)
+VERBS = (generate, chat, demo, prove, train, ls, env)

@@ -33,13 +33,13 @@ import torch
 from draftproof.core import Draft, Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.block_model import BlockModel, block_mask
+from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.context import DraftContext
 from draftproof.drafters.learned.drawing import Drawing, candidate_law
 from draftproof.drafters.learned.head import TargetEnds
 from draftproof.drafters.learned.modules import Attend
 from draftproof.sampling import History
 from draftproof.targets.base import TappedTarget
-from draftproof.targets.cache import LayerShape, SlotCache
 
 _CHUNK: Final = 512
 """Positions whose context keys are made in one go."""
@@ -88,9 +88,15 @@ class BlockDrafter:
         self.confidence_threshold = confidence_threshold if model.confidence_head is not None else 0.0
         self.context = DraftContext(target, target.request_taps(self.layout.tap_ids))
         layer = model.backbone.layer
-        shape = LayerShape(layer.num_kv_heads, layer.head_dim, layer.head_dim, target.dtype, target.device)
-        longest = target.max_model_len + self.layout.block_size + _CHUNK
-        self.cache = SlotCache([shape] * model.backbone.num_layers, target.num_slots, longest)
+        self.cache = DraftCache(
+            model.backbone.num_layers,
+            target.num_slots,
+            layer.num_kv_heads,
+            layer.head_dim,
+            layer.head_dim,
+            dtype=target.dtype,
+            device=target.device,
+        )
 
     @torch.no_grad()
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -117,7 +123,6 @@ class BlockDrafter:
     def release(self, slot: int) -> None:
         """Empty the slot."""
         self.context.release(slot)
-        self.cache.clear(slot, 0, self.cache.capacity)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """None: what this drafter would say costs the forward that the answer is meant to save."""
@@ -236,7 +241,7 @@ class BlockDrafter:
                 turn.num_tokens = len(turn.draft)
                 continue
             turn.draft = self.drawing.draw(turn.draft, law, turn.request)
-            turn.history = turn.history.extended(turn.draft.token_ids[-1:])
+            turn.history = turn.history.extended(turn.draft.token_ids[-1:], (law,))
 
     def _corrected(
         self, index: int, turns: list[_Turn], previous: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor

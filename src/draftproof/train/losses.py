@@ -1,0 +1,80 @@
+"""Losses between a drafter's logits and the target's, one number per position, and the acceptance that they stand for.
+
+    hard    -log q(token)                       the text's own token (a sample of p)
+    soft    -sum p log q                        the same in expectation, with less noise
+    tv      ½ sum |p - q|                       1 - tv is the probability that a drafted token is accepted (rejection)
+p = target, q = drafter. Sources: DFlash (hard), DSpark 0.1 · hard + 0.9 · 2 · tv, Leviathan et al. 2211.17192 (tv).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of the three losses. A mask-out position has weight 0 through `position_weights`."""
+
+    hard: float = 0.0
+    soft: float = 0.0
+    tv: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """All [...]: loss (weighted sum of the three), overlap (1 - tv, detached), agrees (same argmax)."""
+
+    loss: torch.Tensor
+    overlap: torch.Tensor
+    agrees: torch.Tensor
+
+
+def compare(
+    draft_logits: torch.Tensor,
+    target_logits: torch.Tensor,
+    token_ids: torch.Tensor,
+    weights: Weights,
+    vocab_ids: torch.Tensor | None = None,
+) -> Compared:
+    """draft_logits [..., D], target_logits [..., V], token_ids [...] the text's own tokens.
+
+    vocab_ids [D]: the target's id of each of the drafter's tokens, ascending; None where D = V. What the drafter lacks
+    counts as distance, and as no hard loss.
+    """
+    log_q = torch.log_softmax(draft_logits.float(), dim=-1)
+    p = torch.softmax(target_logits.float(), dim=-1)
+    best, chosen = target_logits.argmax(-1), draft_logits.argmax(-1)
+    lacking: torch.Tensor | float = 0.0
+    if vocab_ids is not None:
+        p, chosen = p[..., vocab_ids], vocab_ids[chosen]
+        lacking = 1.0 - p.sum(-1)
+    distance = 0.5 * ((p - log_q.exp()).abs().sum(-1) + lacking)
+    loss = weights.tv * distance
+    if weights.soft:
+        loss = loss - weights.soft * (p * log_q).sum(-1)
+    if weights.hard:
+        loss = loss - weights.hard * _picked(log_q, token_ids, vocab_ids)
+    return Compared(loss, (1.0 - distance).detach().clamp(0.0, 1.0), chosen == best)
+
+
+def _picked(log_q: torch.Tensor, token_ids: torch.Tensor, vocab_ids: torch.Tensor | None) -> torch.Tensor:
+    if vocab_ids is None:
+        return log_q.gather(-1, token_ids[..., None])[..., 0]
+    where = torch.searchsorted(vocab_ids, token_ids).clamp(max=len(vocab_ids) - 1)
+    known = vocab_ids[where] == token_ids
+    picked = log_q.gather(-1, where[..., None])[..., 0]
+    return torch.where(known, picked, torch.zeros_like(picked))
+
+
+def accepted_lengths(per_position: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """Tokens of a pass, bonus counted: 1 + the sum over k of the product of the first k factors.
+
+    per_position [..., k] in 0 to 1 (overlaps, or 1.0 where the argmax agrees), valid [..., k]; returns the mean over
+    blocks whose first position is valid.
+    """
+    factors = torch.where(valid, per_position.float(), torch.zeros_like(per_position, dtype=torch.float32))
+    lengths = 1.0 + factors.cumprod(dim=-1).sum(-1)
+    blocks = valid[..., 0]
+    return (lengths * blocks).sum() / blocks.sum().clamp(min=1)

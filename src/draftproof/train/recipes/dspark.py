@@ -1,0 +1,102 @@
+"""DSpark: anchor first, a Markov head on the text's own previous tokens, and a confidence head.
+
+Loss of slot k = 0, 1, …: weight exp(-k / 4) times (0.1 · cross-entropy + 0.9 · |p - q|₁ + BCE(confidence, overlap)),
+overlap = 1 - ½ |p - q|₁, the probability that the token is accepted if it is reached.
+Source: DeepSpec (MIT), config and loss of the released heads; AdamW 6e-4, warm-up 4 %, no decay, clipping at 1.0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from draftproof.drafters.learned.block_model import BlockModel
+from draftproof.drafters.learned.layout import BlockLayout
+from draftproof.errors import ParameterError
+from draftproof.train.blocks import slot_weights
+from draftproof.train.corpus import Corpus
+from draftproof.train.initial import random_weights
+from draftproof.train.losses import Weights, accepted_lengths, compare
+from draftproof.train.recipes.base import Recipe
+from draftproof.train.recipes.blocks import (
+    BlockTraining,
+    chosen_taps,
+    draft_vocabulary,
+    layer_keys,
+    speculators_config,
+    unused_token,
+)
+from draftproof.train.settings import TrainSettings
+from draftproof.train.target import FrozenTarget, Packed
+
+_DECAY = 4.0
+
+
+class DSparkRecipe(Recipe):
+    method: ClassVar[str] = "dspark"
+    module: BlockModel
+
+    def __init__(self, target: FrozenTarget, corpus: Corpus, settings: TrainSettings, generator: torch.Generator):
+        self.settings, self.target = settings, target
+        vocab = draft_vocabulary(corpus, target, settings.draft_vocab_size)
+        self.keys = layer_keys(target, settings.num_layers)
+        self.layout = BlockLayout(
+            method=self.method,
+            packaging="DeepSpec",
+            tap_ids=chosen_taps(target, settings),
+            tap_convention="output of layer id, -1 the embedding",
+            draft_vocab_size=None if vocab is None else len(vocab),
+            block_size=settings.block_size,
+            anchor_first=True,
+            mask_token_id=unused_token(corpus, target),
+            causal=(False,) * settings.num_layers,
+            markov_rank=settings.markov_rank,
+            markov_type=settings.markov_type,
+            has_confidence=True,
+            confidence_with_markov=True,
+        )
+        self.training = BlockTraining(target, self.layout, self.keys, vocab)
+        self.module = self.training.module
+        random_weights(self.module, generator)
+
+    def loss(self, batch: Packed, generator: torch.Generator) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        found = self.training.predict(batch, self.settings.num_anchors, generator)
+        markov, confidence = self.module.markov_head, self.module.confidence_head
+        if markov is None or confidence is None:
+            raise ParameterError("method", self.method, "a module with both heads")
+        logits = found.logits + markov.block_bias(found.previous_ids, found.hidden)
+        weights = Weights(hard=0.1, tv=1.8) if self.settings.hard_labels else Weights(soft=0.1, tv=1.8)
+        compared = compare(logits, found.target_logits, found.token_ids, weights, self.training.vocab)
+        features = torch.cat((found.hidden, markov.embed(found.previous_ids)), dim=-1)
+        certainty = confidence(features).float()
+        losses = compared.loss + binary_cross_entropy_with_logits(certainty, compared.overlap, reduction="none")
+        valid = found.blocks.valid
+        share = slot_weights(valid.shape[-1], _DECAY, logits) * valid
+        error = ((torch.sigmoid(certainty.detach()) - compared.overlap).abs() * valid).sum() / valid.sum().clamp(min=1)
+        return (losses * share).sum() / share.sum().clamp(min=1e-6), {
+            "acceptance_length": accepted_lengths(compared.overlap, valid),
+            "greedy_length": accepted_lengths(compared.agrees, valid),
+            "confidence_error": error,
+        }
+
+    def config(self) -> dict[str, Any]:
+        heads = {
+            "markov_rank": self.layout.markov_rank,
+            "markov_head_type": self.layout.markov_type,
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": True,
+        }
+        if self.layout.draft_vocab_size is not None:
+            return speculators_config("dspark", self.layout, self.keys, self.target, **heads)
+        return self.keys | heads | {
+            "architectures": ["Qwen3DSparkModel"],
+            "block_size": self.layout.block_size,
+            "mask_token_id": self.layout.mask_token_id,
+            "target_layer_ids": [tap - 1 for tap in self.layout.tap_ids],
+            "num_anchors": self.settings.num_anchors,
+        }  # fmt: skip
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return self.training.tensors(save_head=self.settings.save_head)
