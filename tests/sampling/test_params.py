@@ -135,7 +135,6 @@ def test_unknown_and_unsupported_fields_are_refused(make) -> None:  # type: igno
         make({"zzz": 1})
     for name, value in {
         "structured_outputs": {"json": {}},
-        "logits_processors": [print],
         "extra_args": {"a": 1},
         "best_of": 2,
         "use_beam_search": True,
@@ -147,7 +146,14 @@ def test_unknown_and_unsupported_fields_are_refused(make) -> None:  # type: igno
 
 
 def test_from_dict_takes_none_as_unset_and_neutral_values_of_unsupported_fields() -> None:
-    given = {"temperature": None, "top_p": 0.5, "seed": None, "logprob_token_ids": None, "best_of": 1, "stop": ["a", "b"]}
+    given = {
+        "temperature": None,
+        "top_p": 0.5,
+        "seed": None,
+        "logprob_token_ids": None,
+        "best_of": 1,
+        "stop": ["a", "b"],
+    }
     assert SamplingParams.from_dict(given) == SamplingParams(top_p=0.5, stop=["a", "b"])
     assert SamplingParams.from_dict({"max_tokens": None}).max_tokens is None
     assert SamplingParams.from_dict({}) == SamplingParams()

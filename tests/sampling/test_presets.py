@@ -6,22 +6,27 @@ import numpy as np
 import pytest
 import torch
 from transformers.generation.logits_process import (
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
     LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,
     MinPLogitsWarper,
     NoBadWordsLogitsProcessor,
+    NoRepeatNGramLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 
 from draftproof.core import Dense, PointMass
 from draftproof.errors import ParameterError
+from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import PRESETS, History, SamplerChain, resolve
-from tests.sampling.rows import law_of, probs_of
+from tests.sampling.rows import probs_of
 
 SIZE = 500
 CASES = [
@@ -33,7 +38,39 @@ CASES = [
     {"temperature": 0.7, "top_k": 20, "top_p": 0.9},
     {"temperature": 1.5, "top_k": 50, "top_p": 0.8, "min_p": 0.1, "repetition_penalty": 0.9},
     {"temperature": 0.4, "top_p": 0.95, "repetition_penalty": 1.2, "min_tokens": 9, "logit_bias": {3: 2.0, 7: -1.5}},
+    {"typical_p": 0.2},
+    {"typical_p": 0.95, "temperature": 1.3},
+    {"epsilon_cutoff": 0.01},
+    {"epsilon_cutoff": 0.9},
+    {"eta_cutoff": 0.002},
+    {"eta_cutoff": 0.3, "temperature": 2.0},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 2},
+    {"no_repeat_ngram_size": 3, "repetition_penalty": 1.2},
+    {"no_repeat_ngram_size": 30},
+    {"temperature": 1.4, "top_k": 60, "top_p": 0.97, "min_p": 0.001, "typical_p": 0.8, "epsilon_cutoff": 0.01,
+     "eta_cutoff": 0.02, "no_repeat_ngram_size": 2, "repetition_penalty": 1.1},
+]  # fmt: skip
+
+
+BEYOND = [
+    {"typical_p": 0.5},
+    {"top_n_sigma": 1.0},
+    {"epsilon_cutoff": 0.1},
+    {"eta_cutoff": 0.1},
+    {"xtc_probability": 0.5},
+    {"dry_multiplier": 1.0, "dry_sequence_breakers": ()},
+    {"mirostat": 1},
+    {"dynatemp_range": 0.5},
+    {"no_repeat_ngram_size": 2},
 ]
+"""Samplers beyond vLLM's."""
+LACKS = {
+    "hf": {"top_n_sigma", "xtc_probability", "dry_multiplier", "mirostat", "dynatemp_range"},
+    "llama.cpp": {"epsilon_cutoff", "eta_cutoff", "no_repeat_ngram_size"},
+    "mlx": {next(iter(fields)) for fields in BEYOND} - {"xtc_probability"},
+}
+"""Which of them each engine doesn't have."""
 
 
 def by_transformers(
@@ -45,6 +82,8 @@ def by_transformers(
         processors.append(SequenceBiasLogitsProcessor({(i,): bias for i, bias in fields["logit_bias"].items()}))
     if "repetition_penalty" in fields:
         processors.append(RepetitionPenaltyLogitsProcessor(fields["repetition_penalty"]))
+    if "no_repeat_ngram_size" in fields:
+        processors.append(NoRepeatNGramLogitsProcessor(fields["no_repeat_ngram_size"]))
     if bad_words:
         processors.append(NoBadWordsLogitsProcessor(bad_words, eos))
     if "min_tokens" in fields:
@@ -57,6 +96,12 @@ def by_transformers(
         processors.append(TopPLogitsWarper(fields["top_p"]))
     if "min_p" in fields:
         processors.append(MinPLogitsWarper(fields["min_p"]))
+    if "typical_p" in fields:
+        processors.append(TypicalLogitsWarper(fields["typical_p"]))
+    if "epsilon_cutoff" in fields:
+        processors.append(EpsilonLogitsWarper(fields["epsilon_cutoff"]))
+    if "eta_cutoff" in fields:
+        processors.append(EtaLogitsWarper(fields["eta_cutoff"]))
     return torch.softmax(processors(torch.tensor([prompt + output]), logits.clone()), dim=-1)[0].numpy()
 
 
@@ -137,6 +182,22 @@ def test_mlx_order_top_p_then_min_p_then_exactly_k_then_temperature() -> None:
     assert np.count_nonzero(probs_of(logits, preset="mlx", top_p=0.85, min_p=0.5)) == 3
 
 
+def test_mlx_xtc_comes_between_min_p_and_top_k_and_keeps_ties_with_the_least() -> None:
+    """mlx-lm's rule: what is above the least probability above the threshold goes; ties with it stay."""
+
+    def removed(probs: list[float], threshold: float, **fields: object) -> list[float]:
+        row = resolve(SamplingParams(xtc_probability=1.0, xtc_threshold=threshold, **fields), None, len(probs))
+        logits = torch.tensor([probs], dtype=torch.float64).log()
+        return SamplerChain("mlx", "float64").probs(logits, row, [History([0])], noise=KeyedNoise(1))[0].tolist()
+
+    np.testing.assert_allclose(removed([0.4, 0.25, 0.25, 0.1], 0.2), [0, 0.25 / 0.6, 0.25 / 0.6, 0.1 / 0.6], rtol=1e-9)
+    # A token at the threshold is none of the choices (binary fractions, so that "at" is exact).
+    np.testing.assert_allclose(removed([0.5, 0.25, 0.25], 0.25), [0.5, 0.25, 0.25], rtol=1e-9)
+    # min_p leaves .4 .3 .2 of .9, of which XTC leaves .2; top_k then has one token to choose from.
+    assert removed([0.4, 0.3, 0.2, 0.1], 0.2, min_p=0.5, top_k=2) == [0, 0, 1, 0]
+    # top_k before XTC would have left .4 .3, and XTC .3.
+
+
 def test_vllm_frequency_and_presence_leave_the_prompt_alone_and_repetition_does_not() -> None:
     logits = [1.0, 1.0, 1.0, 1.0]
     row = np.log(probs_of(logits, prompt=[0, 1], output=[1, 2], frequency_penalty=0.5, presence_penalty=0.25))
@@ -159,16 +220,19 @@ def test_vllm_bias_comes_before_penalties() -> None:
         ("llama.cpp", {"min_tokens": 1}),
         ("mlx", {"allowed_token_ids": [1]}),
         ("mlx", {"min_tokens": 1}),
+        *[(preset, fields) for preset, lacks in LACKS.items() for fields in BEYOND if lacks & fields.keys()],
     ],
 )
 def test_what_an_engine_does_not_have_is_refused(preset: str, fields: dict) -> None:
-    (name,) = fields
+    name = next(iter(fields))
     params = SamplingParams(**fields)
     with pytest.raises(ParameterError, match=f"{name}=.*under the preset '{preset}'"):
         SamplerChain(preset).resolve(params, None, 4)
     with pytest.raises(ParameterError, match=name):
         SamplerChain(preset).laws(torch.zeros(1, 4), resolve(params, None, 4), [History([1])])
-    assert isinstance(law_of([0.0] * 4, preset="vllm", **fields), (Dense, PointMass))
+    row = resolve(params, None, 4)
+    [law] = SamplerChain("vllm").laws(torch.zeros(1, 4), row, [row.first_history([1])], noise=KeyedNoise(1))
+    assert isinstance(law, (Dense, PointMass))
 
 
 @pytest.mark.parametrize("preset", ["llama.cpp", "mlx"])

@@ -152,10 +152,15 @@ class SamplerChain:
         return found
 
     def probs(
-        self, logits: torch.Tensor, params: RowParams | Sequence[RowParams], histories: Sequence[History]
+        self,
+        logits: torch.Tensor,
+        params: RowParams | Sequence[RowParams],
+        histories: Sequence[History],
+        *,
+        noise: Noise | Sequence[Noise] | None = None,
     ) -> torch.Tensor:
         """[rows, V] probabilities in the chain's type, on the logits' device. Rows share one vocab_size."""
-        laws = self.laws(logits, params, histories)
+        laws = self.laws(logits, params, histories, noise=noise)
         sizes = {params.vocab_size} if isinstance(params, RowParams) else {row.vocab_size for row in params}
         if len(sizes) > 1:
             raise ParameterError("vocab_size", sorted(sizes), "one size for all rows", "ask for laws instead")

@@ -5,6 +5,8 @@ In: logits [K], n > 0. Out: kept [K] bool.
 Edge cases: the largest is always kept; a row of equal logits has s = 0 and is kept whole; one token left is kept. Mean
 and deviation are float64. Dividing all logits by a temperature divides both sides, so the kept set is the same before
 and after it.
+Deviation: what is dropped is gone for the filters after it, as with every filter here; llama.cpp keeps it at -inf, over
+which its typical sampler computes NaN.
 Source: Tang et al., arXiv 2411.07641, section 3; llama.cpp's top-n-sigma sampler.
 """
 
