@@ -97,6 +97,15 @@ class SuffixAutomaton:
                 best, best_id, best_rank = successor, token_id, rank
         return Follower(best_id, best_rank[0], num_followed, best)
 
+    def followers(self, state: int) -> list[Follower]:
+        """All that follows a substring of fewer than `count_depth` tokens in `state`, in no order."""
+        successors = self._next[state]
+        num_followed = sum(self._count[successor] for successor in successors.values())
+        return [
+            Follower(token_id, self._count[successor], num_followed, successor)
+            for token_id, successor in successors.items()
+        ]
+
     def _extend(self, token_id: int) -> None:
         """The online construction of Blumer et al.: a state for the whole context, and at most one clone."""
         whole = self._add_state(self._length[self._whole] + 1, {}, 0, NO_STATE)

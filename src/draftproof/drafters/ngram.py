@@ -68,6 +68,18 @@ class NgramIndex:
                     return length, end
         return None
 
+    def ends(self, max_num: int) -> list[int]:
+        """Where the last `max_num` earlier occurrences of the longest match end, the most recent first."""
+        match = self.longest_match()
+        if match is None:
+            return []
+        length, end = match
+        found = []
+        while end != NO_OCCURRENCE and len(found) < max_num:
+            found.append(end)
+            end = self._previous_end[length][end]
+        return found
+
     def continuation(self, num_tokens: int) -> list[int]:
         """[0..num_tokens] the tokens after the chosen occurrence of the longest match."""
         match = self.longest_match()
@@ -99,7 +111,7 @@ class NgramDrafter:
             )
         self.prompt_lookup_min = prompt_lookup_min
         self.prompt_lookup_max = prompt_lookup_max
-        self._contexts = IndexedContexts(lambda: NgramIndex(prompt_lookup_min, prompt_lookup_max))
+        self.contexts = IndexedContexts(lambda: NgramIndex(prompt_lookup_min, prompt_lookup_max))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One chain of point masses for each request; see `Drafter.propose`."""
@@ -109,18 +121,18 @@ class NgramDrafter:
         start = len(request.context_ids)
         if request.num_tokens == 0:
             return Draft.empty(start)
-        index = self._contexts.up_to_date(request.slot, request.context_ids)
+        index = self.contexts.up_to_date(request.slot, request.context_ids)
         return Draft.of_token_ids(start, index.continuation(request.num_tokens))
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
         """Index what was committed."""
-        self._contexts.up_to_date(slot, context_ids)
+        self.contexts.up_to_date(slot, context_ids)
 
     def release(self, slot: int) -> None:
         """Forget the slot's context."""
-        self._contexts.release(slot)
+        self.contexts.release(slot)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """The length of the longest match in tokens; None where there is none, and so nothing to propose."""
-        match = self._contexts.up_to_date(slot, context_ids).longest_match()
+        match = self.contexts.up_to_date(slot, context_ids).longest_match()
         return None if match is None else float(match[0])

@@ -63,7 +63,7 @@ class SuffixDrafter:
         self.min_match_length = min_match_length
         self.max_match_length = max_match_length
         self.min_token_prob = min_token_prob
-        self._contexts = IndexedContexts(lambda: SuffixAutomaton(count_depth=max_match_length + 1))
+        self.contexts = IndexedContexts(lambda: SuffixAutomaton(count_depth=max_match_length + 1))
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One chain of point masses for each request; see `Drafter.propose`."""
@@ -73,14 +73,14 @@ class SuffixDrafter:
         start = len(request.context_ids)
         if request.num_tokens == 0:
             return Draft.empty(start)
-        automaton = self._contexts.up_to_date(request.slot, request.context_ids)
+        automaton = self.contexts.up_to_date(request.slot, request.context_ids)
         return Draft.of_token_ids(start, self._continuation(automaton, request.num_tokens))
 
     def _continuation(self, automaton: SuffixAutomaton, num_tokens: int) -> list[int]:
         token_ids: list[int] = []
         place, prob = automaton.tail, 1.0
         while len(token_ids) < num_tokens:
-            match = self._match(automaton, place)
+            match = self.match(automaton, place)
             if match is None:
                 break
             follower = automaton.follower(match.state)
@@ -91,25 +91,26 @@ class SuffixDrafter:
             place = Place(follower.state, match.length + 1)
         return token_ids
 
-    def _match(self, automaton: SuffixAutomaton, place: Place) -> Place | None:
+    def match(self, automaton: SuffixAutomaton, place: Place) -> Place | None:
+        """The longest suffix of `place` that counts as a match and that some token follows; None without one."""
         match = automaton.with_follower(automaton.shortened(place, self.max_match_length))
         return match if match.length >= self.min_match_length else None
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
         """Take in what was committed."""
-        self._contexts.up_to_date(slot, context_ids)
+        self.contexts.up_to_date(slot, context_ids)
 
     def release(self, slot: int) -> None:
         """Forget the slot's context."""
-        self._contexts.release(slot)
+        self.contexts.release(slot)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """A class of match lengths (1, 2, 3, 4, 6, 8, 12, 16, 24 tokens or more), plus 0.5 if one token alone followed.
 
         None where nothing would be drafted.
         """
-        automaton = self._contexts.up_to_date(slot, context_ids)
-        match = self._match(automaton, automaton.tail)
+        automaton = self.contexts.up_to_date(slot, context_ids)
+        match = self.match(automaton, automaton.tail)
         if match is None:
             return None
         follower = automaton.follower(match.state)

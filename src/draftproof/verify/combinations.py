@@ -148,12 +148,15 @@ def _sampled_tree_instances(law: DraftLaw, siblings: Siblings, shape: Shape, num
     """Trees under a ratio test. Independent siblings have most paths: K of them meet in V^K ways."""
     differ = siblings is not Siblings.INDEPENDENT
     if num_passes == 2:
-        instances = _all(("plain", "zeros"), (2,)) + [Instance("zeros", 3, 2)]
+        instances = _all(("plain", "zeros") if shape == (2, 1) else ("zeros",), (2,)) + [Instance("zeros", 3, 2)]
         return [*instances, Instance("plain", 3)] if differ and shape == (2, 1) and law == "Dense" else instances
-    instances = _all(PAIR_KINDS, (2,)) + [Instance("plain", 3), Instance("zeros", 3, 2), Instance("zeros", 4, 2)]
+    instances = _all(PAIR_KINDS, (2,)) + [Instance("zeros", 3, 2), Instance("zeros", 4, 2)]
+    if law == "Sparse":
+        return instances
+    instances.append(Instance("plain", 3))
     if shape == (2, 1):
         return [*instances, *_all(PAIR_KINDS[2:], (3,)), Instance("plain", 4), *_all(list(CHAIN_SETTINGS)[:1], (2,))]
-    return [*instances, Instance("plain", 4)] if differ and law == "Dense" else instances
+    return [*instances, Instance("plain", 4)] if siblings is Siblings.RANKED_AND_ONE else instances
 
 
 def _all(kinds: Sequence[str], vocab_sizes: Sequence[int]) -> list[Instance]:

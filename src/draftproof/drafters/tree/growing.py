@@ -1,0 +1,140 @@
+"""A tree while it grows: candidates with their weights, of which the best become the draft.
+
+A candidate's weight is the product of its path's shares, kept as a logarithm: what its builder takes for the
+probability that the target gets there. A candidate that is expanded has a law after it; its children are candidates.
+Arrays, so that a builder's cost does not lie in Python: adding, finding the next to expand and choosing the best are a
+few array operations each, whatever the number of candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftproof.core import ROOT, Law
+from draftproof.drafters.base import DraftRequest
+
+if TYPE_CHECKING:
+    from draftproof.grammar import GrammarCursor
+    from draftproof.sampling import History
+
+_FIRST_CAPACITY = 256
+
+
+class Point(NamedTuple):
+    """The penalties' history and the grammar after a node."""
+
+    history: History
+    grammar: GrammarCursor | None
+
+
+class Growing:
+    """The candidates of one request's tree.
+
+    request: whose tree it is. token_ids, parents, depths, log_weights: [n] views; parents are candidates' indices or
+    ROOT. trunk: the expanded candidates, in the order of their expansion.
+    """
+
+    def __init__(self, request: DraftRequest) -> None:
+        self.request = request
+        self.num_candidates = 0
+        self.trunk: list[int] = []
+        self._laws: dict[int, Law] = {}
+        self._points: dict[int, Point] = {ROOT: Point(request.history, request.grammar)}
+        self._ids = np.empty((3, _FIRST_CAPACITY), dtype=np.int64)
+        self._log_weights = np.empty(_FIRST_CAPACITY)
+        self._is_open = np.empty(_FIRST_CAPACITY, dtype=bool)
+
+    @property
+    def token_ids(self) -> NDArray[np.int64]:
+        return self._ids[0, : self.num_candidates]
+
+    @property
+    def parents(self) -> NDArray[np.int64]:
+        return self._ids[1, : self.num_candidates]
+
+    @property
+    def depths(self) -> NDArray[np.int64]:
+        return self._ids[2, : self.num_candidates]
+
+    @property
+    def log_weights(self) -> NDArray[np.float64]:
+        return self._log_weights[: self.num_candidates]
+
+    def add(self, parent: int, token_ids: NDArray[np.int64], log_shares: NDArray[np.float64], law: Law) -> None:
+        """Children of `parent`: different token ids [K], and the logarithms of their shares [K], at most 0.
+
+        law: the drafter's law after `parent`, which the children's histories may need.
+        """
+        self._laws[parent] = law
+        begin, end = self.num_candidates, self.num_candidates + len(token_ids)
+        while end > self._ids.shape[1]:
+            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)], axis=1)
+            self._log_weights = np.concatenate([self._log_weights, np.empty_like(self._log_weights)])
+            self._is_open = np.concatenate([self._is_open, np.empty_like(self._is_open)])
+        self._ids[0, begin:end] = token_ids
+        self._ids[1, begin:end] = parent
+        self._ids[2, begin:end] = 0 if parent == ROOT else self._ids[2, parent] + 1
+        self._log_weights[begin:end] = log_shares
+        if parent != ROOT:
+            self._log_weights[begin:end] += self._log_weights[parent]
+        self._is_open[begin:end] = True
+        self.num_candidates = end
+
+    def expand(self, candidates: Sequence[int]) -> None:
+        """These get a law: they join the trunk."""
+        self._is_open[list(candidates)] = False
+        self.trunk.extend(candidates)
+
+    def best_open(self, num_wanted: int, max_depth: int) -> list[int]:
+        """Up to `num_wanted` candidates without a law, of the largest weights, whose children may still be in the tree.
+
+        Candidates below the `request.num_tokens` best ones are left out: nothing under them can be chosen.
+        """
+        weights = self.log_weights
+        is_wanted = self._is_open[: self.num_candidates] & (self.depths + 1 < max_depth) & (weights > -np.inf)
+        budget = self.request.num_tokens
+        if self.num_candidates > budget:
+            is_wanted &= weights > np.partition(weights, self.num_candidates - budget)[self.num_candidates - budget]
+        found = np.flatnonzero(is_wanted)
+        return [int(i) for i in found[np.argsort(-weights[found], kind="stable")][:num_wanted]]
+
+    def best(self, num_wanted: int, min_log_weight: float = -np.inf) -> NDArray[np.int64]:
+        """The candidates of the largest weights, in the order in which they were added: parents before children.
+
+        Of equal ones the earlier, so that a parent is never left out where its child is in. None below
+        `min_log_weight`.
+        """
+        weights = self.log_weights
+        possible = np.flatnonzero((weights > -np.inf) & (weights >= min_log_weight))
+        order = possible[np.argsort(-weights[possible], kind="stable")]
+        return np.sort(order[:num_wanted])
+
+    def cut(self, chosen: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+        """(token ids, parents) of the chosen candidates alone, which are closed under parents."""
+        where = np.full(self.num_candidates + 1, ROOT, dtype=np.int64)
+        where[chosen] = np.arange(len(chosen))
+        # Index -1, the context's, is the entry after the last candidate.
+        return self.token_ids[chosen].tolist(), where[self.parents[chosen]].tolist()
+
+    def point(self, node: int) -> Point:
+        """What a law after `node` (ROOT: the context) is computed with, besides the drafter's own state."""
+        known = self._points.get(node)
+        if known is None:
+            parent, token_id = int(self.parents[node]), int(self.token_ids[node])
+            above = self.point(parent)
+            grammar = above.grammar.after(token_id) if above.grammar is not None else None
+            history = above.history.extended((token_id,), (self._laws[parent],))
+            known = self._points[node] = Point(history, grammar)
+        return known
+
+    def path_to(self, candidate: int) -> tuple[int, ...]:
+        """Candidates from the context's child down to `candidate`; () for ROOT."""
+        path = []
+        while candidate != ROOT:
+            path.append(candidate)
+            candidate = int(self.parents[candidate])
+        return tuple(reversed(path))

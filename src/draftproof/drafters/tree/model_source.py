@@ -1,0 +1,99 @@
+"""Laws from a draft model: a round is one forward over the trunks of all requests.
+
+A round scores the newest token and the whole trunk again, as a tree, and computes logits for its new nodes alone; then
+the slot is cut back to the context. What is scored again costs the draft model's layers only: of a small model the
+vocabulary's head is the larger part.
+The cache is `DraftModelDrafter`'s: between calls a slot holds the context without its newest token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from draftproof.core import ROOT, Draft, Law, Verdict
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.draft_model import DraftModelDrafter, Turn
+from draftproof.drafters.tree.growing import Growing
+from draftproof.targets.base import ScoreRequest
+
+_MOST_SCORED: Final = 32
+"""More missing tokens than a deep tree's path are prefilled."""
+
+
+class ModelSource:
+    """A draft model's laws. drafter: its chains are not used, its cache and its way to a law are."""
+
+    max_depth: int | None = None
+    costs_passes = True
+    log_discount = 0.0
+
+    def __init__(self, drafter: DraftModelDrafter) -> None:
+        self.drafter, self.model = drafter, drafter.model
+        self.method = drafter.method
+
+    @property
+    def proposes_without_confidence(self) -> bool:
+        """As the drafter's."""
+        return self.drafter.proposes_without_confidence
+
+    def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
+        """One forward over what is missing in each slot."""
+        turns = [self.drafter.begin(request, _MOST_SCORED) for request in requests]
+        able = [turn for turn in turns if not turn.is_done and len(turn.next_ids) <= self.model.room(turn.slot)]
+        if not able:
+            return [None] * len(requests)
+        scores = self.model.score([ScoreRequest(turn.slot, turn.next_ids, num_rows=1) for turn in able])
+        for turn in able:
+            self.drafter.cached_ids[turn.slot].extend(turn.next_ids[:-1])
+            self.model.rewind(turn.slot, len(turn.request.context_ids) - 1)
+        laws = self.drafter.laws(able, [score[-1] for score in scores])
+        by_slot = {turn.slot: law for turn, law in zip(able, laws, strict=True)}
+        return [by_slot.get(request.slot) for request in requests]
+
+    def laws_after(self, trees: Sequence[Growing], num_new: Sequence[int]) -> list[list[Law | None]]:
+        """One forward; a slot without room for its trunk gets no laws."""
+        laws: list[list[Law | None]] = [[None] * num for num in num_new]
+        able = [index for index, tree in enumerate(trees) if len(tree.trunk) < self.model.room(tree.request.slot)]
+        if not able:
+            return laws
+        scores = self.model.score([_score_request(trees[index], num_new[index]) for index in able])
+        for index in able:
+            request = trees[index].request
+            self.model.rewind(request.slot, len(request.context_ids) - 1)
+        turns = [_turn_at(trees[index], node) for index in able for node in trees[index].trunk[-num_new[index] :]]
+        found = iter(self.drafter.laws(turns, [row for score in scores for row in score]))
+        for index in able:
+            laws[index] = [next(found) for _ in range(num_new[index])]
+        return laws
+
+    def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
+        """Nothing to do: the slots hold the context alone."""
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
+        """As the drafter's."""
+        self.drafter.observe(slot, context_ids, verdict)
+
+    def release(self, slot: int) -> None:
+        """Empties the slot."""
+        self.drafter.release(slot)
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
+        """None, as the drafter's."""
+        return self.drafter.confidence(slot, context_ids)
+
+
+def _score_request(tree: Growing, num_new: int) -> ScoreRequest:
+    """The newest token and the trunk, of which the last `num_new` nodes are asked for."""
+    place = {node: index for index, node in enumerate(tree.trunk, start=1)} | {ROOT: 0}
+    token_ids = (int(tree.request.context_ids[-1]), *tree.token_ids[tree.trunk].tolist())
+    parents = (-1, *(place[parent] for parent in tree.parents[tree.trunk].tolist()))
+    return ScoreRequest(tree.request.slot, token_ids, parents, num_new)
+
+
+def _turn_at(tree: Growing, node: int) -> Turn:
+    """What the drafter makes a law after `node` from, besides the row of logits."""
+    point = tree.point(node)
+    request = tree.request
+    place = Draft.of_token_ids(len(request.context_ids), [int(tree.token_ids[i]) for i in tree.path_to(node)])
+    return Turn(request, place, point.history, (), request.num_tokens, point.grammar)

@@ -1,0 +1,143 @@
+"""What a child is worth: its share of softmax(sharpness * (log q + zeta * G)).
+
+Formula: share(v) in proportion to (q(v) * E(v)^-zeta)^sharpness, since G = -log E. q = the drafter's law after the
+parent, G and E the Gumbel and the exponential field of the child's position: those with which `keyed` draws the
+target's token there. zeta = 0 is the plain q (EAGLE-2, DDTree), zeta = 1 is right where q is the target's law: the
+largest share is then the target's token itself.
+Inputs: a law; a position. Outputs: [K] different token ids of the largest shares, largest first, and log shares [K].
+Noise: with zeta > 0 the target's field at the position, which persists; nothing is drawn.
+Exact because the output can't depend on a tree under the verifiers that accept one which looked (`keyed`).
+Edge cases: fewer than K tokens of positive probability: that many. With sharpness other than 1 the tokens beyond the K
+best count in the sum as if each were worth what it is at the K-th one's power: shares are a guide, not a law.
+Source: ours; docs/trees.md names what is near. Gumbel top-k: Kool et al. 1903.06059.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftproof.core import Key, Law, Noise, PointMass, Purpose
+from draftproof.errors import ParameterError
+
+Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""([K] token ids, [K] logarithms of their shares), the largest first."""
+_BLOCK: Final = 64
+_NO_ID: Final[NDArray[np.int64]] = np.empty(0, dtype=np.int64)
+
+
+@runtime_checkable
+class Field(Protocol):
+    """Noise whose fields can be read, as `KeyedNoise`'s can."""
+
+    def field(self, key: Key, vocab_size: int) -> NDArray[np.uint32]: ...
+
+    def field_at(self, key: Key, token_ids: NDArray[np.int64]) -> NDArray[np.uint32]: ...
+
+
+class NoiseScores:
+    """The shares of one request's candidates; the fields' powers are kept by position.
+
+    noise_weight: zeta, 0 to 3. sharpness: above 0; it may be changed between trees. num_children: K.
+    """
+
+    def __init__(self, noise: Noise, *, noise_weight: float, num_children: int, sharpness: float = 1.0) -> None:
+        if noise_weight > 0 and not isinstance(noise, Field):
+            raise ParameterError("noise_weight", noise_weight, "0 for noise whose fields can't be read")
+        self.noise: Any = noise
+        self.noise_weight, self.sharpness, self.num_children = noise_weight, sharpness, num_children
+        self._powers: dict[int, NDArray[np.float32]] = {}
+        self._last: dict[int, tuple[Law, float, Ranked]] = {}
+        self._scratch: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+
+    def forget_before(self, position: int) -> None:
+        """Drops what is kept for positions that are committed."""
+        for kept in (self._powers, self._last):
+            for old in [known for known in kept if known < position]:
+                del kept[old]
+
+    def ranked(self, law: Law, position: int) -> Ranked:
+        """The best children after a node whose law is `law`, for a token at `position`.
+
+        Remembered for the last law of each position: a drafter whose slots don't see each other has one for a depth.
+        """
+        known = self._last.get(position)
+        if known is None or known[0] is not law or known[1] != self.sharpness:
+            known = self._last[position] = (law, self.sharpness, self._ranked(law, position))
+        return known[2]
+
+    def _ranked(self, law: Law, position: int) -> Ranked:
+        if isinstance(law, PointMass):
+            return np.array([law.token_id], dtype=np.int64), np.zeros(1)
+        probs, token_ids = law.weights()
+        if self.noise_weight == 0:
+            scores = probs
+        elif token_ids is None:
+            if len(self._scratch) < len(probs):
+                self._scratch = np.empty(len(probs), dtype=np.float32)
+            scores = np.multiply(probs, self._power(position, len(probs)), out=self._scratch[: len(probs)])
+        else:
+            scores = probs * self._raised(self.noise.field_at(Key(Purpose.TARGET, position), token_ids))
+        best = largest(scores, self.num_children)
+        best = best[scores[best] > 0]
+        if not len(best):
+            return _NO_ID, np.empty(0)
+        ids = best if token_ids is None else token_ids[best]
+        return ids, self._log_shares(scores, best)
+
+    def _log_shares(self, scores: NDArray[Any], best: NDArray[np.int64]) -> NDArray[np.float64]:
+        kept = scores[best].astype(np.float64)
+        rest = max(float(scores.sum()) - float(kept.sum()), 0.0)
+        kept, rest = kept / kept[0], rest / kept[0]
+        powers = kept**self.sharpness
+        total = powers.sum() + rest * kept[-1] ** (self.sharpness - 1.0)
+        shares: NDArray[np.float64] = np.minimum(np.log(powers) - np.log(total), 0.0)
+        return shares
+
+    def _power(self, position: int, size: int) -> NDArray[np.float32]:
+        power = self._powers.get(position)
+        if power is None or len(power) < size:
+            power = self._powers[position] = self._raised(self.noise.field(Key(Purpose.TARGET, position), size))
+        return power[:size]
+
+    def _raised(self, words: NDArray[np.uint32]) -> NDArray[np.float32]:
+        """E^-zeta of a field's words. A word whose E rounds to infinity or 0 in float32 gets a finite power."""
+        power = words.astype(np.float32)
+        power += np.float32(0.5)
+        power *= np.float32(-(2.0**-32))
+        np.maximum(power, np.float32(-1 + 2.0**-24), out=power)
+        np.log1p(power, out=power)
+        np.negative(power, out=power)
+        if self.noise_weight == 1.0:
+            return np.reciprocal(power, out=power)
+        if self.noise_weight == 0.5:
+            return np.reciprocal(np.sqrt(power, out=power), out=power)
+        np.log(power, out=power)
+        power *= np.float32(-self.noise_weight)
+        return np.exp(power, out=power)
+
+
+def largest(scores: NDArray[Any], num_wanted: int) -> NDArray[np.int64]:
+    """Indices of the `num_wanted` largest scores [V], the largest first, the lower index first on ties.
+
+    The largest of the scores lie in the blocks of the largest maxima, so that one pass over V is enough.
+    """
+    size = len(scores)
+    if size > 16 * _BLOCK and num_wanted < size // _BLOCK:
+        whole = size - size % _BLOCK
+        maxima = scores[:whole].reshape(-1, _BLOCK).max(axis=1)
+        edge = np.partition(maxima, len(maxima) - num_wanted)[len(maxima) - num_wanted]
+        blocks = np.flatnonzero(maxima >= edge)
+        within = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
+        candidates = np.concatenate([within, np.arange(whole, size)])
+    else:
+        candidates = np.arange(size)
+    values = scores[candidates]
+    if num_wanted < len(candidates):
+        edge = np.partition(values, len(values) - num_wanted)[len(values) - num_wanted]
+        kept = np.flatnonzero(values >= edge)
+        candidates, values = candidates[kept], values[kept]
+    found: NDArray[np.int64] = candidates[np.argsort(-values, kind="stable")][:num_wanted]
+    return found

@@ -1,0 +1,48 @@
+"""What a tree is grown from: laws after the nodes that a builder asks for, a batch of requests at a time.
+
+One interface for all drafters. A draft model answers a round with one forward over the trunks of all requests; a
+drafter whose slots don't see each other (DFlash) has one law for each depth and needs no further pass; one whose slots
+see the token before (DSpark, DFlash 2) computes a conditional; n-gram and suffix counts are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from draftproof.core import Law, Verdict
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.tree.growing import Growing
+
+
+class LawSource(Protocol):
+    """Laws for trees. `method`, `observe`, `release`, `confidence` and the last property are as in `Drafter`."""
+
+    method: str
+    max_depth: int | None
+    """Tokens on the longest path that it can draft; None for no limit of its own."""
+    costs_passes: bool
+    """A round runs a model; otherwise laws are looked up or at hand."""
+    log_discount: float
+    """Added to a child's log share at each level: what the laws themselves don't know about going wrong."""
+
+    def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
+        """The law after each request's context; None where nothing can be drafted."""
+        ...
+
+    def laws_after(self, trees: Sequence[Growing], num_new: Sequence[int]) -> list[list[Law | None]]:
+        """For each tree the laws after the last `num_new[i]` nodes of its trunk; None: nothing can follow there."""
+        ...
+
+    def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
+        """The trees are done."""
+        ...
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None: ...
+
+    def release(self, slot: int) -> None: ...
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None: ...
+
+    @property
+    def proposes_without_confidence(self) -> bool: ...
