@@ -95,7 +95,8 @@ class Processors:
             if stateful and index not in states:
                 raise LawError(f"{_named(processor)} has a state that the history lacks: begin with first_history")
             logits = self._call(index, states[index] if stateful else processor, token_ids, logits)
-        return logits
+        # The results are kept for the check, and the caller goes on writing to its row.
+        return logits.clone()
 
     def _call(self, index: int, processor: Any, token_ids: tuple[int, ...], logits: torch.Tensor) -> torch.Tensor:
         if index in self._failed:
