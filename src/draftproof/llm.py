@@ -99,7 +99,7 @@ class LLM:
         self.chain = SamplerChain(preset=config.chain, dtype=config.chain_dtype)
         self.drafter: Drafter | None = None
         self.admission = Admission(target, tokenizer, self.chain, speculative)
-        self._default_fields = default_sampling_fields(
+        self.default_fields = default_sampling_fields(
             config.generation_config, config.model or str(getattr(tokenizer, "name_or_path", ""))
         )
         self._request_ids = itertools.count()
@@ -107,10 +107,10 @@ class LLM:
         if speculative is None:
             return
         widest = target.room(0)
-        if speculative.num_speculative_tokens >= widest:
+        if speculative.most_drafted >= widest:
             raise ParameterError(
-                "num_speculative_tokens",
-                speculative.num_speculative_tokens,
+                "num_tree_nodes" if speculative.topology == "tree" else "num_speculative_tokens",
+                speculative.most_drafted,
                 f"at most {widest - 1}, one less than this target scores at once",
                 "raise invariant_width, in plain runs too, or turn invariant off",
             )
@@ -212,8 +212,8 @@ class LLM:
 
         Says on stderr which of vLLM's defaults the model's replace.
         """
-        note_defaults({name: value for name, value in self._default_fields.items() if name not in given})
-        return SamplingParams(**{**self._default_fields, **given})
+        note_defaults({name: value for name, value in self.default_fields.items() if name not in given})
+        return SamplingParams(**{**self.default_fields, **given})
 
     def _job(self, prompt: Prompt, params: SamplingParams, *, alone: bool) -> Job:
         """One prompt's requests. alone: what can't be honoured is raised; otherwise it fails this prompt alone."""

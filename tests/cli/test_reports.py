@@ -135,8 +135,10 @@ def test_the_demo_compares_and_its_exit_code_tells(monkeypatch: pytest.MonkeyPat
     def open_wrong(config: Any, speculative: Any) -> LLM:
         llm = open_tiny(config, speculative)
         if speculative is not None:
-            admit = llm._admit
-            monkeypatch.setattr(llm, "_admit", lambda prompt, params: admit(prompt, replace(params, seed=2)))
+            job = llm._job
+            monkeypatch.setattr(
+                llm, "_job", lambda prompt, params, alone: job(prompt, replace(params, seed=2), alone=alone)
+            )
         return llm
 
     monkeypatch.setattr(draftproof.cli.demo, "open_engine", open_wrong)

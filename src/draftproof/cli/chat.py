@@ -11,7 +11,7 @@ import click
 
 from draftproof.cli.engine_flags import engine_config, engine_flags, speculative_config
 from draftproof.cli.failures import INTERRUPTED, error_line
-from draftproof.cli.generate import check_reported, document
+from draftproof.cli.generate import check_reported, with_model_defaults
 from draftproof.cli.loading import model_name, open_engine, settings, versions
 from draftproof.cli.output import note, print_document, write
 from draftproof.cli.sampling_flags import sampling_flags, sampling_params
@@ -50,10 +50,13 @@ def chat(**given: Any) -> None:
     """
     params, engine, speculative = sampling_params(given), engine_config(given), speculative_config(given)
     check_reported(params, as_json=given["json"])
+    if params.n > 1:
+        raise ParameterError("n", params.n, "1 in a chat", "draftproof generate --json has several samples")
     llm = open_engine(engine, speculative)
     if not llm.has_chat_template:
         hint = "draftproof generate continues plain text"
         raise ParameterError("model", model_name(engine), "a model with a chat template for chat", hint)
+    params = with_model_defaults(llm, given, params)
     from draftproof.cli.conversation import Conversation
 
     conversation = Conversation(given["system"], params.seed)
@@ -132,7 +135,7 @@ def _report(answer: Answer, given: Mapping[str, Any]) -> None:
 
 def _as_plain(answer: Answer, seed: int) -> dict[str, Any]:
     if answer.output is not None:
-        return document(answer.output)
+        return answer.output.to_dict()
     return {"text": answer.text, "token_ids": answer.token_ids, "finish_reason": "abort", "seed": seed}
 
 

@@ -13,6 +13,7 @@ from draftproof.cli.verb import AliasedOption
 from draftproof.config import (
     CHAINS,
     DTYPES,
+    LOGPROBS_MODES,
     MAX_SPECULATIVE_TOKENS,
     METHODS,
     VERIFIERS,
@@ -67,6 +68,11 @@ _MODEL_OPTIONS: Final = (
     click.option("--chain", metavar=choice(CHAINS),
                  help="Whose order of filters and rule of ties; `draftproof ls` prints them. [default: vllm]"),
     click.option("--chain-dtype", metavar="{float32,float64}", help="Of the laws. [default: float32]"),
+    click.option("--logprobs-mode", metavar=choice(LOGPROBS_MODES),
+                 help="Which numbers --logprobs reports. [default: raw_logprobs]"),
+    click.option("--generation-config", metavar="{auto,vllm,FOLDER}",
+                 help="Where defaults of sampling flags come from: the model's generation_config.json, nowhere, or "
+                      "another folder's. [default: auto]"),
 )  # fmt: skip
 
 _SPECULATION_OPTIONS: Final = (
@@ -100,6 +106,8 @@ _ENGINE_FIELDS: Final = (
     "max_model_len",
     "chain",
     "chain_dtype",
+    "logprobs_mode",
+    "generation_config",
 )
 _SPECULATIVE_FIELDS: Final = (
     "method",

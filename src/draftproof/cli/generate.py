@@ -14,13 +14,12 @@ from draftproof.cli.failures import FAILED, INTERRUPTED, error_line
 from draftproof.cli.loading import open_engine, settings, versions
 from draftproof.cli.output import note, print_document
 from draftproof.cli.prompts import encode_prompt, read_prompt
-from draftproof.cli.sampling_flags import sampling_flags, sampling_params
+from draftproof.cli.sampling_flags import given_fields, sampling_flags, sampling_params
 from draftproof.cli.verb import verb
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
     from draftproof.llm import LLM
-    from draftproof.outputs import RequestOutput
     from draftproof.params import SamplingParams
 
 EXAMPLES = (
@@ -55,7 +54,7 @@ def generate(**given: Any) -> None:
     prompt = read_prompt(given["prompt"])
     llm = open_engine(engine, speculative)
     prompt_ids = encode_prompt(llm, prompt, raw=given["raw"], system=given["system"])
-    params = with_seed(params)
+    params = with_seed(with_model_defaults(llm, given, params))
     if given["json"]:
         _as_document(llm, prompt, prompt_ids, params, given)
     else:
@@ -66,10 +65,22 @@ def check_reported(params: SamplingParams, *, as_json: bool) -> None:
     """Raises ParameterError for what only --json can show."""
     if as_json:
         return
-    if params.logprobs is not None:
-        raise ParameterError("logprobs", params.logprobs, "left out without --json", "add --json to see them")
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(params, name) is not None:
+            raise ParameterError(name, getattr(params, name), "left out without --json", "add --json to see them")
+    if params.n > 1:
+        raise ParameterError("n", params.n, "1 without --json", "add --json to see all samples")
     if not params.detokenize:
         raise ParameterError("detokenize", False, "left on without --json", "add --json to see the ids")
+
+
+def with_model_defaults(llm: LLM, given: Mapping[str, Any], params: SamplingParams) -> SamplingParams:
+    """The same parameters, with the model's own defaults for flags that were left out; says on stderr which."""
+    from draftproof.defaults import note_defaults
+
+    fields = {name: value for name, value in llm.default_fields.items() if name not in given_fields(given)}
+    note_defaults(fields)
+    return replace(params, **fields)
 
 
 def with_seed(params: SamplingParams) -> SamplingParams:
@@ -114,25 +125,5 @@ def _as_document(
         note(error_line(failed))
     if status == 0 and given["stats"]:
         note(summary(output))
-    print_document({"prompt": prompt, **document(output), "settings": settings(llm, params), "versions": versions()})
+    print_document({"prompt": prompt, **output.to_dict(), "settings": settings(llm, params), "versions": versions()})
     raise click.exceptions.Exit(status)
-
-
-def document(output: RequestOutput) -> dict[str, Any]:
-    """A finished request as plain values; with its logprobs if they were asked for."""
-    plain = output.to_dict()
-    logprobs = output.outputs[0].logprobs
-    if logprobs is not None:
-        plain["logprobs"] = [
-            {
-                "token_id": entry.token_id,
-                "logprob": entry.own.logprob,
-                "rank": entry.own.rank,
-                "top": [
-                    {"token_id": token_id, "logprob": top.logprob, "rank": top.rank}
-                    for token_id, top in entry.top.items()
-                ],
-            }
-            for entry in logprobs
-        ]
-    return plain

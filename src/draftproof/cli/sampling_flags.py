@@ -85,7 +85,12 @@ def sampling_flags(function: Function) -> Function:
 
 def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
     """SamplingParams from flags' values. Raises ParameterError."""
-    values: dict[str, Any] = {"max_tokens": DEFAULT_MAX_TOKENS}
+    return SamplingParams(**{"max_tokens": DEFAULT_MAX_TOKENS, **given_fields(given)})
+
+
+def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of SamplingParams that flags set. Raises ParameterError."""
+    values: dict[str, Any] = {}
     for field in _flagged():
         value = given[field.name]
         if value is None or value == ():
@@ -99,7 +104,7 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
         elif field.name == "dry_sequence_breakers" and value == ("none",):
             value = ()
         values[field.name] = value
-    return SamplingParams(**values)
+    return values
 
 
 def _flagged() -> list[Field[Any]]:

@@ -60,6 +60,7 @@ class Request:
     history: History
     context_ids: list[int]
     share_target_noise: bool = True
+    law_power: float = 1.0
     grammar: GrammarCursor | None = None
     forced_ids: tuple[int, ...] = ()
     priority: int = 0
@@ -135,6 +136,7 @@ class Request:
 
     def fail(self, error: RequestError) -> None:
         """Ends this request with an error; what it has emitted stays."""
+        self.stop_rules.finish()
         self.error = error
         self.finished_s = perf_counter()
 
@@ -147,5 +149,6 @@ class Request:
 
     def abort(self) -> None:
         """Ends this request where it is."""
+        self.stop_rules.finish()
         self.stop = Stop("abort")
         self.finished_s = perf_counter()
