@@ -80,8 +80,9 @@ def test_release_empties_a_slot_and_heals_nan() -> None:
     model, token_ids = tiny_model("llama"), random_ids(12)
     target = HFTarget(model, num_slots=2)
     target.prefill(1, token_ids)
-    for group in target.cache._groups:
-        group.values[:, 1] = torch.nan
+    begin = target.cache.extents.offsets[1]
+    for group in target.cache.groups:
+        group.values[:, :, begin : begin + 12] = torch.nan
     target.release(1)
     assert target.length(1) == 0
     assert close(

@@ -22,11 +22,9 @@ def make(name: str, dtype: torch.dtype, policy: str, num_slots: int) -> HFTarget
     if policy == "packed" and can_pack(dtype, model.device):
         pack_linears(model)
     target = HFTarget(model, num_slots=num_slots)
-    steps = StepShapes(target.max_model_len)
-    shapes = FixedShapes(WIDTH, num_slots, target.max_model_len) if policy == "fixed" else steps
+    shapes = FixedShapes(WIDTH, num_slots) if policy == "fixed" else StepShapes()
     assert invariant.probe(target, shapes) is None
     target.shapes = shapes
-    target._reset()
     return target
 
 
@@ -122,26 +120,36 @@ def test_trees_under_eager_attention_are_refused() -> None:
         score_one(target, 0, [1, 2, 3], (-1, 0, 0))
 
 
-def test_room_is_clipped_at_a_key_step() -> None:
-    for shapes, widest in ((StepShapes(600), 256), (FixedShapes(16, 1, 600), 16)):
-        assert shapes.room(0) == widest
-        assert shapes.room(KEY_STEP - 3) == 3
-        assert shapes.room(KEY_STEP) == widest
-        assert shapes.room(598) == 2
-        assert shapes.room(600) == 0
-        assert [shapes.key_length(position) for position in (0, 255, 256, 599)] == [256, 256, 512, 768]
+def test_how_many_tokens_fit_a_forward() -> None:
+    """A token reads the step that holds its position, so a row of tokens may pass a step."""
+    steps = StepShapes()
+    assert [steps.key_length(position) for position in (0, 255, 256, 599)] == [256, 256, 512, 768]
+    target = HFTarget(tiny_model("llama"), num_slots=2, max_model_len=600)
+    for shapes, widest in ((steps, 600), (FixedShapes(16, 2), 32)):
+        target.shapes = shapes
+        assert [target.room(0, length) for length in (0, 250, 590, 600)] == [
+            min(widest, 600 - length) for length in (0, 250, 590, 600)
+        ]
 
 
-def test_requests_of_two_steps_go_into_two_forwards() -> None:
-    requests = [ScoreRequest(0, (1,)), ScoreRequest(1, (2,)), ScoreRequest(2, (3,))]
-    groups = StepShapes(1024).split(requests, [255, 256, 3])
-    assert [[request.slot for request in group] for group in groups] == [[0, 2], [1]]
+def test_a_model_with_attention_of_its_own_stops_at_a_key_step() -> None:
+    model = tiny_model("llama")
+    model.set_attn_implementation("eager")
+    target = HFTarget(model, max_model_len=600)
+    for shapes, widest in ((StepShapes(), 256), (FixedShapes(16, 1), 16)):
+        target.shapes = shapes
+        assert [target.room(0, length) for length in (0, KEY_STEP - 3, KEY_STEP, 598, 600)] == [widest, 3, widest, 2, 0]
+
+
+def test_requests_of_several_key_steps_share_a_forward() -> None:
     target = HFTarget(tiny_model("llama"), num_slots=3)
-    target.shapes = FixedShapes(8, 3, target.max_model_len)
-    target._reset()
-    target.prefill(1, random_ids(300))
-    rows = target.score([ScoreRequest(1, (5, 6)), ScoreRequest(0, (1, 2, 3))])
-    assert [tuple(out.shape) for out in rows] == [(2, VOCAB_SIZE), (3, VOCAB_SIZE)]
+    for shapes in (StepShapes(), FixedShapes(8, 3)):
+        target.shapes = shapes
+        for slot in range(3):
+            target.release(slot)
+        target.prefill(1, random_ids(300))
+        rows = target.score([ScoreRequest(1, (5, 6)), ScoreRequest(0, (1, 2, 3)), ScoreRequest(2, (7,), num_rows=0)])
+        assert [tuple(out.shape) for out in rows] == [(2, VOCAB_SIZE), (3, VOCAB_SIZE), (0, VOCAB_SIZE)]
 
 
 class Drifting(torch.nn.Module):
@@ -162,7 +170,7 @@ def test_the_probe_finds_layers_that_depend_on_the_width() -> None:
     model = tiny_model("llama")
     model.lm_head = Drifting(model.lm_head, always=False)
     target = HFTarget(model)
-    difference = invariant.probe(target, StepShapes(target.max_model_len))
+    difference = invariant.probe(target, StepShapes())
     assert difference is not None and "changes token" in difference
     assert isinstance(HFTarget(model, invariant=True).shapes, FixedShapes)
 

@@ -1,7 +1,8 @@
 """A target over any transformers causal language model with plain keys and values.
 
-One forward takes a row per slot. Without `invariant` it has exactly the rows, the width and the key length that it
-needs; with it, `invariant.py` chooses shapes under which a token's logits are the same bits in every forward.
+One forward takes the tokens of any number of requests, side by side (`packed.py`); a model whose attention isn't ours
+gets a row per request (`rows.py`). Without `invariant` a forward has exactly the tokens and keys that it needs; with
+it, `invariant.py` chooses shapes under which a token's logits are the same bits in every forward.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import SlotCache
+from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
 from draftproof.targets.layers import Layers, inspect_layers
-from draftproof.targets.masks import RowLayout, additive_mask, check_parents, path_columns, path_mask
+from draftproof.targets.masks import check_parents
+from draftproof.targets.memory import plan_columns
+from draftproof.targets.runner import Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
@@ -40,12 +44,15 @@ class HFTarget:
         eos_token_ids: Sequence[int] = (),
         invariant: bool = False,
         width: int = 16,
+        max_num_cached_tokens: int | None = None,
+        cache_memory: int | None = None,
     ) -> None:
         """model: a transformers `…ForCausalLM` on one device; its parameters are frozen and it is put in eval mode.
         max_model_len: the most tokens a slot may hold; by default what the model was configured for.
-        invariant, width: see `invariant.py`; `width` is the most tokens of one forward under `invariant`.
+        invariant, width: see `invariant.py`; `width` is the most tokens of a slot and forward under fixed shapes.
+        max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
 
-        Raises ParameterError (num_slots, max_model_len, width) and UnsupportedModelError.
+        Raises ParameterError (num_slots, max_model_len, width, the cache's size) and UnsupportedModelError.
         """
         if num_slots < 1:
             raise ParameterError("num_slots", num_slots, "at least 1")
@@ -61,43 +68,53 @@ class HFTarget:
         if getattr(model, "_supports_sdpa", False) and model.config._attn_implementation != "eager":
             model.set_attn_implementation(attention.register())
         names = inspect.signature(model.forward).parameters
-        self._cache_argument = "cache" if "cache" in names else "past_key_values"
-        self._layers: Layers = inspect_layers(model, self._cache_argument)
-        self._stacked: bool = model.config._attn_implementation == attention.NAME
-        self.shapes: Shapes = ExactShapes(self.max_model_len)
+        cache_argument = "cache" if "cache" in names else "past_key_values"
+        self._layers: Layers = inspect_layers(model, cache_argument)
+        self._runner = Runner(model, self._layers, cache_argument, self.max_model_len)
         self.taps: TapStore | None = None
-        self._reset()
+        self.shapes: Shapes = ExactShapes()
+        self._reset(0)
         check_driving(self)
         if invariant:
             self.shapes = choose_shapes(self, width)
-            self._reset()
+        self._reset(
+            plan_columns(
+                self._layers.shapes,
+                num_slots=num_slots,
+                max_model_len=self.max_model_len,
+                max_num_cached_tokens=max_num_cached_tokens,
+                cache_memory=cache_memory,
+            )
+        )
 
-    def _reset(self) -> None:
-        self.cache = SlotCache(self._layers.shapes, self.num_slots, self.max_model_len + self.shapes.margin)
+    def _reset(self, columns: int) -> None:
+        self.cache = SlotCache(self._layers.shapes, self.num_slots, columns)
         self._starts = [0] * self.num_slots
-        self._num_releases = [0] * self.num_slots
         self._parents: list[tuple[int, ...] | None] = [None] * self.num_slots
+        self._num_releases = [0] * self.num_slots
 
     @contextmanager
-    def borrowed(self, shapes: Shapes, num_layers: int) -> Iterator[SlotCache]:
-        """Run the first `num_layers` layers with other shapes over a cache of its own; afterwards slots are empty.
+    def borrowed(self, shapes: Shapes, num_layers: int, length: int) -> Iterator[SlotCache]:
+        """Run the first `num_layers` layers with other shapes over a cache of `length` tokens a slot.
 
-        Models that don't read their number of layers from the configuration at each forward run all of them.
+        Models that don't read their number of layers from the configuration at each forward run all of them. The
+        target's own cache is back afterwards.
         """
         config = self.model.config.get_text_config(decoder=True)
         kept, kept_layers = self.shapes, config.num_hidden_layers
+        state = (self.cache, self._starts, self._parents, self._num_releases)
         self.shapes, config.num_hidden_layers = shapes, min(num_layers, kept_layers)
-        self._reset()
+        self._reset(self.num_slots * num_columns(length))
         try:
             yield self.cache
         finally:
             self.shapes, config.num_hidden_layers = kept, kept_layers
-            self._reset()
+            self.cache, self._starts, self._parents, self._num_releases = state
 
     @property
     def supports_invariant_trees(self) -> bool:
         """Eager attention adds up a tree's keys in another order than a chain's."""
-        return self._stacked
+        return self._runner.packs
 
     def request_taps(self, tap_ids: Sequence[int]) -> TapStore:
         """Keep these hidden states from now on; see `taps.py`. Raises ParameterError and UnsupportedModelError."""
@@ -106,40 +123,38 @@ class HFTarget:
         self.taps = TapStore(self.model, tap_ids, self.num_slots)
         return self.taps
 
+    @property
+    def max_num_cached_tokens(self) -> int:
+        return self.cache.max_columns
+
+    def num_columns(self, length: int) -> int:
+        return num_columns(length)
+
     def length(self, slot: int) -> int:
         return self.cache.lengths[self._slot(slot)]
 
     def room(self, slot: int, num_more: int = 0) -> int:
-        return self.shapes.room(self.length(slot) + num_more)
-
-    @property
-    def max_num_cached_tokens(self) -> int:
-        return self.num_slots * self.max_model_len
-
-    def num_columns(self, length: int) -> int:
-        return length
-
-    def copy(self, source: int, slot: int, length: int) -> None:
-        self.cache.copy(source, slot, length)
-        self.cache.clear(slot, length, self.length(slot))
-        self.cache.lengths[slot], self._starts[slot], self._parents[slot] = length, length, None
-        if self.taps is not None:
-            self.taps.copy(source, slot, length)
+        length = self.length(slot) + num_more
+        return max(min(self.max_model_len - length, self._runner.most_tokens(length, self.shapes)), 0)
 
     @torch.no_grad()
     def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
         self._check(requests)
+        self._reserve(requests)
         logits: dict[int, torch.Tensor] = {}
-        for group in self.shapes.split(requests, self.cache.lengths):
-            out = self._forward(group, with_logits=True)
-            for row, request in enumerate(group):
-                index = request.slot if self.shapes.all_slots else row
-                logits[request.slot] = out[index, request.first_row : len(request.token_ids)]
+        for batch in self._runner.batches(requests, self.cache.lengths, self.shapes):
+            run = self._runner.run(self.cache, batch, self.shapes)
+            for request, first, rows in zip(batch, run.firsts, run.rows, strict=True):
+                start = self.cache.lengths[request.slot]
+                self.cache.lengths[request.slot] = start + len(request.token_ids)
+                self._starts[request.slot], self._parents[request.slot] = start, request.parents
+                if self.taps is not None:
+                    self.taps.record([request.slot], [start], [len(request.token_ids)], [first])
+                logits[request.slot] = rows
         return [logits[request.slot] for request in requests]
 
     @torch.no_grad()
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
-        self._slot(slot)
         done = 0
         while done < len(token_ids):
             room = min(PREFILL_CHUNK, self.room(slot))
@@ -150,9 +165,7 @@ class HFTarget:
                     f"at most {self.max_model_len - self.length(slot) + done}",
                     f"the model reads {self.max_model_len} tokens",
                 )
-            request = ScoreRequest(slot, tuple(token_ids[done : done + room]))
-            self._check([request])
-            self._forward([request], with_logits=False)
+            self.score([ScoreRequest(slot, tuple(token_ids[done : done + room]), num_rows=0)])
             done += room
 
     def rewind(self, slot: int, length: int, path: Sequence[int] = ()) -> None:
@@ -172,8 +185,8 @@ class HFTarget:
         self._starts[slot], self._parents[slot] = min(start, length), None
 
     def release(self, slot: int) -> None:
-        self.cache.clear(self._slot(slot), 0, self.cache.capacity)
-        self.cache.lengths[slot], self._starts[slot], self._parents[slot] = 0, 0, None
+        self.cache.free(self._slot(slot))
+        self._starts[slot], self._parents[slot] = 0, None
         self._num_releases[slot] += 1
         if self.taps is not None:
             self.taps.rewind(slot, 0, 0, ())
@@ -181,65 +194,16 @@ class HFTarget:
     def num_releases(self, slot: int) -> int:
         return self._num_releases[slot]
 
-    def _forward(self, requests: Sequence[ScoreRequest], *, with_logits: bool) -> torch.Tensor:
-        """Run one forward, append its tokens; logits [rows, width, vocab_size], or the hidden states."""
-        cache, by_slot = self.cache, {request.slot: request for request in requests}
-        slots = list(range(self.num_slots)) if self.shapes.all_slots else [request.slot for request in requests]
-        width, key_length = self.shapes.forward(requests, cache.lengths)
-        ids: list[list[int]] = []
-        rows: list[RowLayout] = []
-        positions: list[list[int]] = []
-        for slot in slots:
-            request = by_slot.get(slot)
-            tokens = request.token_ids if request else (0,)
-            row = RowLayout.of(cache.lengths[slot], len(tokens), request.parents if request else None)
-            padding = width - len(tokens)
-            ids.append([*tokens, *[tokens[-1]] * padding])
-            positions.append([min(p, self.max_model_len - 1) for p in [*row.positions, *[row.positions[-1]] * padding]])
-            rows.append(row)
-        by_path = self.shapes.query_step > 0 and self._stacked and any(row.parents is not None for row in rows)
-        sources = path_columns(rows, width, key_length).to(self.device) if by_path else None
-        cache.prepare(slots, [row.start for row in rows], width, key_length, sources)
-        packed = torch.tensor([ids, positions], device=self.device)
-        arguments = {
-            "input_ids": packed[0],
-            "position_ids": packed[1],
-            "attention_mask": self._masks(rows, width, key_length, by_path),
-            self._cache_argument: cache,
-            "use_cache": True,
-        }
-        out: torch.Tensor = self.model(**arguments).logits if with_logits else self.model.base_model(**arguments)[0]
-        for slot, row in zip(slots, rows, strict=True):
-            request = by_slot.get(slot)
-            num_tokens = len(request.token_ids) if request else 0
-            cache.clear(slot, row.start + num_tokens, row.start + width)
-            if request:
-                cache.lengths[slot] = row.start + num_tokens
-                self._starts[slot], self._parents[slot] = row.start, request.parents
+    def copy(self, source: int, slot: int, length: int) -> None:
+        if source == slot or not 0 <= length <= self.length(source):
+            raise ParameterError("length", length, f"at most {self.length(source)}, what another slot holds")
+        self.cache.copy(source, self._slot(slot), length)
+        self._starts[slot], self._parents[slot] = length, None
         if self.taps is not None:
-            counts = [len(by_slot[slot].token_ids) if slot in by_slot else 0 for slot in slots]
-            self.taps.record(slots, [row.start for row in rows], counts)
-        return out
+            self.taps.copy(source, slot, length)
 
-    def _masks(self, rows: list[RowLayout], width: int, key_length: int, by_path: bool) -> Any:
-        """One mask, a mask per layer type, or None where a single token sees every key."""
-        windows = self._layers.windows
-        if width == 1 and len(rows) == 1 and key_length == rows[0].start + 1 and not self.shapes.query_step:
-            windows = {kind: window for kind, window in windows.items() if window is not None and window < key_length}
-        step = (self.shapes.query_step if self._stacked else 0) or 1
-        num_queries = step * -(-width // step)
-        groups = self._layers.groups if self._stacked else 1
-        if by_path:
-            rest = (step * groups, self.dtype, self.device)
-            masks = {kind: path_mask(rows, width, key_length, window, *rest) for kind, window in windows.items()}
-        else:
-            masks = {
-                kind: additive_mask(rows, num_queries, key_length, window, groups, self.dtype, self.device)
-                for kind, window in windows.items()
-            }
-        if len(self._layers.windows) == 1:
-            return next(iter(masks.values()), None)
-        return {kind: masks.get(kind) for kind in self._layers.windows}
+    def _reserve(self, requests: Sequence[ScoreRequest]) -> None:
+        self.cache.reserve({r.slot: self.cache.lengths[r.slot] + len(r.token_ids) for r in requests})
 
     def _slot(self, slot: int) -> int:
         if not 0 <= slot < self.num_slots:
@@ -259,6 +223,8 @@ class HFTarget:
                 raise ParameterError("token_ids", wrong, f"ids from 0 to {self.vocab_size - 1}")
             if self._parents[request.slot] is not None:
                 raise ParameterError("slot", request.slot, "rewound to a path after a tree, before the next call")
+            if request.num_rows is not None and not 0 <= request.num_rows <= len(tokens):
+                raise ParameterError("num_rows", request.num_rows, f"0 to the {len(tokens)} tokens that are appended")
             if request.parents is not None:
                 check_parents(request.parents, len(tokens))
                 if self.invariant and not self.supports_invariant_trees:

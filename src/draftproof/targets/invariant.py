@@ -52,17 +52,17 @@ NUM_LAYERS = 4
 SEED = 20
 
 
-def policies(width: int, num_slots: int, max_model_len: int) -> Iterator[Shapes]:
+def policies(width: int, num_slots: int) -> Iterator[Shapes]:
     """From the cheapest to the dearest."""
-    yield StepShapes(max_model_len)
+    yield StepShapes()
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
-        yield FixedShapes(candidate, num_slots, max_model_len)
+        yield FixedShapes(candidate, num_slots)
 
 
 def choose_shapes(target: HFTarget, width: int) -> Shapes:
     """The first policy under which the target's bits don't depend on the cut; UnsupportedModelError if none."""
     tried = []
-    for shapes in policies(width, target.num_slots, target.max_model_len):
+    for shapes in policies(width, target.num_slots):
         difference = probe(target, shapes)
         if difference is None:
             return shapes
@@ -80,7 +80,7 @@ def probe(target: HFTarget, shapes: Shapes) -> str | None:
     generator = torch.Generator().manual_seed(SEED)
     tokens = torch.randint(0, target.vocab_size, (NUM_TOKENS,), generator=generator).tolist()
     other = torch.randint(0, target.vocab_size, (NUM_TOKENS,), generator=generator).tolist()
-    with target.borrowed(shapes, NUM_LAYERS) as cache:
+    with target.borrowed(shapes, NUM_LAYERS, min(STARTS[-1] + NUM_TOKENS, target.max_model_len)) as cache:
         for start in STARTS:
             if start + NUM_TOKENS > target.max_model_len:
                 continue
@@ -120,7 +120,7 @@ def _score_cut(
 def _tree_agrees(target: HFTarget, tokens: Sequence[int], start: int, expected: torch.Tensor) -> bool:
     """Do a tree's nodes on TREE_PATH, and the tokens scored after it, have the chain's bits?"""
     width = len(TREE_PARENTS)
-    if not target.supports_invariant_trees or target.shapes.room(start) < width:
+    if not target.supports_invariant_trees or target.room(0) < width:
         return True
     nodes = [tokens[-1]] * width
     for depth, node in enumerate(TREE_PATH):

@@ -15,10 +15,12 @@ from draftproof.targets.cache import LayerShape
 @dataclass(frozen=True, slots=True)
 class Layers:
     """shapes: one per layer. windows: for each layer type its window, None for full attention, by the name under
-    which models look a mask up. groups: query heads per key head where that is one number, else 1."""
+    which models look a mask up. layer_windows: one per layer. groups: query heads per key head where that is one
+    number, else 1."""
 
     shapes: tuple[LayerShape, ...]
     windows: dict[str, int | None]
+    layer_windows: tuple[int | None, ...]
     groups: int
 
 
@@ -60,4 +62,4 @@ def inspect_layers(model: Any, cache_name: str) -> Layers:
     )
     heads = {shape.heads for shape in shapes}
     groups = config.num_attention_heads // heads.pop() if len(heads) == 1 else 1
-    return Layers(shapes, windows, groups)
+    return Layers(shapes, windows, tuple(_window(layer) for layer in layers), groups)

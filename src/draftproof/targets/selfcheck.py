@@ -30,7 +30,7 @@ def check_driving(target: HFTarget) -> None:
     generator = torch.Generator().manual_seed(SEED)
     tokens = torch.randint(0, target.vocab_size, (num_tokens,), generator=generator)
     prefilled = min(NUM_PREFILLED, num_tokens - 1)
-    with target.borrowed(target.shapes, NUM_LAYERS):
+    with target.borrowed(target.shapes, NUM_LAYERS, num_tokens):
         own = target.model(input_ids=tokens[None].to(target.device), use_cache=False).logits[0].float()
         try:
             target.prefill(0, tokens[:prefilled].tolist())

@@ -6,97 +6,57 @@ token reads is a function of its position alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
-
-from draftproof.targets.base import ScoreRequest
 
 KEY_STEP = 256
 QUERY_STEP = 4
 
 
 class Shapes(Protocol):
-    """How wide a forward is and how many keys it reads.
+    """How many tokens a forward has and how many keys a token reads.
 
-    margin: columns that a forward may write beyond the model's length. all_slots: does every forward hold every
-    slot? query_step: attention's queries are padded to a multiple of it, 0 where bits don't matter. name: for messages.
+    num_tokens: of every forward, padding included; None for as many as there are. query_step: attention's queries are
+    padded to a multiple of it, 0 where bits don't matter. name: for messages.
     """
 
     name: str
-    margin: int
-    all_slots: bool
     query_step: int
 
-    def room(self, length: int) -> int:
-        """How many tokens one forward may append to a slot that holds `length`."""
-        ...
+    @property
+    def num_tokens(self) -> int | None: ...
 
-    def split(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> list[list[ScoreRequest]]:
-        """Group requests into forwards. `lengths` is by slot."""
-        ...
-
-    def forward(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> tuple[int, int]:
-        """Width and key length of one group's forward."""
+    def key_length(self, position: int) -> int | None:
+        """How many keys the token at `position` reads; None for as many as its forward needs."""
         ...
 
 
 class ExactShapes:
-    """The widest row's width and the longest row's keys."""
+    """As many tokens and keys as there are."""
 
-    name, all_slots, query_step = "exact shapes", False, 0
+    name, num_tokens, query_step = "exact shapes", None, 0
 
-    def __init__(self, max_model_len: int) -> None:
-        self.max_model_len, self.margin = max_model_len, KEY_STEP
-
-    def room(self, length: int) -> int:
-        return self.max_model_len - length
-
-    def split(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> list[list[ScoreRequest]]:
-        return [list(requests)]
-
-    def forward(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> tuple[int, int]:
-        width = max(len(request.token_ids) for request in requests)
-        return width, max(lengths[request.slot] for request in requests) + width
+    def key_length(self, position: int) -> None:
+        return None
 
 
 class StepShapes:
-    """The rows' own width, and keys in steps of `KEY_STEP`: a token at position n reads the step that holds n."""
+    """As many tokens as there are, and keys in steps of `KEY_STEP`: a token at position n reads the step that holds n.
 
-    all_slots = False
+    Queries are padded to a multiple of `QUERY_STEP`."""
 
-    def __init__(self, max_model_len: int) -> None:
+    def __init__(self) -> None:
         self.name, self.query_step = "key steps", QUERY_STEP
-        self.max_model_len, self.margin = max_model_len, 2 * KEY_STEP
+        self.num_tokens: int | None = None
 
     def key_length(self, position: int) -> int:
         return KEY_STEP * (position // KEY_STEP + 1)
 
-    def room(self, length: int) -> int:
-        return min(self.key_length(length), self.max_model_len) - length
-
-    def split(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> list[list[ScoreRequest]]:
-        steps: dict[int, list[ScoreRequest]] = {}
-        for request in requests:
-            steps.setdefault(self.key_length(lengths[request.slot]), []).append(request)
-        return list(steps.values())
-
-    def forward(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> tuple[int, int]:
-        width = max(len(request.token_ids) for request in requests)
-        return width, self.key_length(lengths[requests[0].slot])
-
 
 class FixedShapes(StepShapes):
-    """As `StepShapes`, with all slots in every forward and one width for all."""
+    """As `StepShapes`, with `num_slots` times `width` tokens in every forward, and `width` queries at a time."""
 
-    all_slots = True
-
-    def __init__(self, width: int, num_slots: int, max_model_len: int) -> None:
-        super().__init__(max_model_len)
+    def __init__(self, width: int, num_slots: int) -> None:
+        super().__init__()
         self.name = f"{num_slots} slots of {width} tokens"
-        self.width, self.query_step, self.margin = width, width, 2 * KEY_STEP + width
-
-    def room(self, length: int) -> int:
-        return min(self.width, super().room(length))
-
-    def forward(self, requests: Sequence[ScoreRequest], lengths: Sequence[int]) -> tuple[int, int]:
-        return self.width, self.key_length(lengths[requests[0].slot])
+        self.width, self.num_slots = width, num_slots
+        self.query_step, self.num_tokens = width, width * num_slots

@@ -63,19 +63,21 @@ class TapStore:
 
         return module.register_forward_hook(keep)
 
-    def record(self, slots: Sequence[int], starts: Sequence[int], num_tokens: Sequence[int]) -> None:
-        """Take in the forward that has just run: row r appended num_tokens[r] tokens to slots[r] at starts[r].
+    def record(
+        self, slots: Sequence[int], starts: Sequence[int], num_tokens: Sequence[int], firsts: Sequence[int]
+    ) -> None:
+        """Take in the forward that has just run: it appended num_tokens[i] tokens to slots[i] at starts[i].
 
-        num_tokens 0: a row of padding.
+        firsts: where those tokens begin among all the tokens of the forward, its rows one after another.
         """
-        seen, self._seen = [self._seen[tap] for tap in self.tap_ids], {}
+        seen = [self._seen[tap] for tap in self.tap_ids]
         self._reserve(max(start + count for start, count in zip(starts, num_tokens, strict=True)))
-        for row, (slot, start, count) in enumerate(zip(slots, starts, num_tokens, strict=True)):
-            if not count or start > self.lengths[slot]:
+        for slot, start, count, first in zip(slots, starts, num_tokens, firsts, strict=True):
+            if start > self.lengths[slot]:
                 continue
             for index, hidden in enumerate(seen):
                 columns = slice(index * self.hidden_size, (index + 1) * self.hidden_size)
-                self._rows[slot, start : start + count, columns] = hidden[row, :count]
+                self._rows[slot, start : start + count, columns] = hidden.flatten(0, -2)[first : first + count]
             self.lengths[slot] = start + count
 
     def read(self, slot: int, start: int, stop: int) -> torch.Tensor:

@@ -1,0 +1,203 @@
+"""A forward over the tokens of any number of requests, side by side in one row, without padding between them.
+
+Everything but attention treats the tokens alike. Attention runs once per group of segments (`packing.py`): queries
+[segments, kv_heads, groups · width, dim] over keys and values that are read where they lie in the cache. Chunks of
+contexts, single tokens and drafts of any length share the forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cache import SlotCache
+from draftproof.targets.layers import Layers
+from draftproof.targets.masks import additive_mask, path_columns, path_mask
+from draftproof.targets.packing import Segment, grouped, segments_of
+from draftproof.targets.shapes import Shapes
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of attention. queries: [rows · width] token index of each query, padding repeats one; None if they are
+    the forward's tokens in order. keys, values: for each layer [rows, kv_heads, key length, dim], read in place; or,
+    for a tree under invariant execution, `columns` [rows, key length] to read them from. masks: by window."""
+
+    num_rows: int
+    width: int
+    queries: torch.Tensor | None
+    masks: dict[int | None, torch.Tensor | None]
+    keys: list[torch.Tensor] = field(default_factory=list)
+    values: list[torch.Tensor] = field(default_factory=list)
+    columns: torch.Tensor | None = None
+
+
+class PackedForward:
+    """Where one forward's tokens are written, what they read, and how attention is computed over it.
+
+    requests: each on its own slot, whose room in the cache has been reserved. num_padding: tokens that are appended
+    to the forward alone, to give it a fixed size; they are neither written nor read.
+    """
+
+    def __init__(
+        self, cache: SlotCache, layers: Layers, shapes: Shapes, requests: Sequence[ScoreRequest], num_padding: int = 0
+    ) -> None:
+        self._cache, self._layers, self._shapes = cache, layers, shapes
+        self._device = layers.shapes[0].device
+        starts = [cache.lengths[request.slot] for request in requests]
+        self._num_written = sum(len(request.token_ids) for request in requests)
+        self.num_tokens = self._num_written + num_padding
+        self._layer = 0
+        offsets = cache.extents.offsets
+        first = [offsets[request.slot] + start for request, start in zip(requests, starts, strict=True)]
+        self._prepare_writing(requests, first)
+        groups = grouped(segments_of(requests, starts, shapes), offsets)
+        self._calls = [self._call(group) for group in groups]
+        self._order = self._prepare_order(groups)
+
+    def _prepare_writing(self, requests: Sequence[ScoreRequest], first: Sequence[int]) -> None:
+        """Views or indices of the columns that the tokens are written to."""
+        self._columns: torch.Tensor | None = None
+        written: list[Any] = [None] * len(self._layers.shapes)
+        if len(requests) > 1:
+            columns = [
+                begin + index
+                for request, begin in zip(requests, first, strict=True)
+                for index in range(len(request.token_ids))
+            ]
+            self._columns = torch.tensor(columns, device=self._device)
+        for group in self._cache.groups:
+            keys, values = group.keys, group.values
+            if self._columns is None:
+                keys = keys[:, :, first[0] : first[0] + self._num_written]
+                values = values[:, :, first[0] : first[0] + self._num_written]
+            for layer, key, value in zip(group.layers, keys.unbind(0), values.unbind(0), strict=True):
+                written[layer] = (key, value)
+        self._written: list[tuple[torch.Tensor, torch.Tensor]] = written
+
+    def _prepare_order(self, groups: Sequence[Sequence[Segment]]) -> torch.Tensor | None:
+        """For each token, its row in the calls' outputs one after another; None if that is their order."""
+        order, begin = [0] * self.num_tokens, 0
+        for group, call in zip(groups, self._calls, strict=True):
+            for row, segment in enumerate(group):
+                for place, token in enumerate(segment.tokens):
+                    one_each = call.columns is not None
+                    order[token] = begin + (place if one_each else row) * call.width + (0 if one_each else place)
+            begin += call.num_rows * call.width
+        if order == list(range(begin)):
+            return None
+        return torch.tensor(order, device=self._device)
+
+    def _call(self, group: Sequence[Segment]) -> Call:
+        if group[0].tree is not None:
+            return self._tree_call(group[0])
+        step = self._shapes.query_step or 1
+        width = step * -(-max(len(segment.tokens) for segment in group) // step)
+        key_length = max(segment.key_length for segment in group)
+        indices = [token for segment in group for token in _padded(segment.tokens, width)]
+        whole = len(group) * width == self.num_tokens and indices == list(range(self.num_tokens))
+        queries = None if whole else torch.tensor(indices, device=self._device)
+        rows = [segment.row for segment in group]
+        # A single token that reads no more than it may sees all of its keys.
+        sees_all = width == 1 and len(group) == 1 and key_length == rows[0].start + 1
+        masks = {
+            window: None
+            if sees_all and (window is None or window >= key_length)
+            else additive_mask(rows, width, key_length, window, self._layers.groups, self._dtype, self._device)
+            for window in set(self._layers.windows.values())
+        }
+        call = Call(len(group), width, queries, masks)
+        self._read(call, [self._cache.extents.offsets[segment.slot] for segment in group], key_length)
+        return call
+
+    def _read(self, call: Call, offsets: Sequence[int], key_length: int) -> None:
+        """Evenly spaced stretches of columns, as one view per layer."""
+        spacing = offsets[1] - offsets[0] if len(offsets) > 1 else 0
+        keys: list[Any] = [None] * len(self._layers.shapes)
+        values: list[Any] = [None] * len(self._layers.shapes)
+        for group in self._cache.groups:
+            for buffer, found in ((group.keys, keys), (group.values, values)):
+                by_layer, by_head, by_column, _ = buffer.stride()
+                view = buffer.as_strided(
+                    (buffer.shape[0], len(offsets), buffer.shape[1], key_length, buffer.shape[3]),
+                    (by_layer, spacing * by_column, by_head, by_column, 1),
+                    offsets[0] * by_column,
+                )
+                for layer, seen in zip(group.layers, view.unbind(0), strict=True):
+                    found[layer] = seen
+        call.keys, call.values = keys, values
+
+    def _tree_call(self, segment: Segment) -> Call:
+        """Every node is a row of its own, and reads its ancestors in the columns where a chain has them."""
+        tree, nodes, step = segment.tree, segment.nodes, self._shapes.query_step
+        assert tree is not None and nodes is not None
+        num_nodes, key_length, num_queries = len(tree.positions), segment.key_length, step * self._layers.groups
+        columns = path_columns([tree], num_nodes, key_length)[0, nodes.start : nodes.stop]
+        masks: dict[int | None, torch.Tensor | None] = {}
+        for window in set(self._layers.windows.values()):
+            whole = path_mask([tree], num_nodes, key_length, window, num_queries, self._dtype, self._device)
+            masks[window] = whole[nodes.start : nodes.stop]
+        indices = [token for token in segment.tokens for _ in range(step)]
+        call = Call(len(nodes), step, torch.tensor(indices, device=self._device), masks)
+        call.columns = (columns + self._cache.extents.offsets[segment.slot]).to(self._device)
+        return call
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self._layers.shapes[0].dtype
+
+    def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write keys and values [1, kv_heads, tokens, dim]; `attend` reads them from the cache."""
+        self._layer = layer
+        write_keys, write_values = self._written[layer]
+        new_keys, new_values = keys[0, :, : self._num_written], values[0, :, : self._num_written]
+        if self._columns is None:
+            write_keys.copy_(new_keys)
+            write_values.copy_(new_values)
+        else:
+            write_keys.index_copy_(1, self._columns, new_keys)
+            write_values.index_copy_(1, self._columns, new_values)
+        return keys, values
+
+    def attend(self, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
+        """Attention of the layer that was updated last: query [1, heads, tokens, dim] to [1, tokens, heads, dim]."""
+        window = self._layers.layer_windows[self._layer]
+        outputs = [self._attend(call, query[0], window, scale, dropout) for call in self._calls]
+        out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        if self._order is not None:
+            out = out.index_select(0, self._order)
+        return out[None]
+
+    def _attend(
+        self, call: Call, query: torch.Tensor, window: int | None, scale: float | None, dropout: float
+    ) -> torch.Tensor:
+        if call.queries is not None:
+            query = query.index_select(1, call.queries)
+        keys, values = self._keys_of(call)
+        heads, dim = query.shape[0], query.shape[2]
+        kv_heads = keys.shape[1]
+        groups = heads // kv_heads
+        stacked = query.reshape(kv_heads, groups, call.num_rows, call.width, dim).permute(2, 0, 1, 3, 4)
+        stacked = stacked.reshape(call.num_rows, kv_heads, groups * call.width, dim)
+        out = scaled_dot_product_attention(
+            stacked, keys, values, attn_mask=call.masks[window], dropout_p=dropout, scale=scale
+        )
+        out = out.reshape(call.num_rows, kv_heads, groups, call.width, values.shape[-1]).permute(0, 3, 1, 2, 4)
+        return out.reshape(call.num_rows * call.width, heads, values.shape[-1])
+
+    def _keys_of(self, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+        if call.columns is None:
+            return call.keys[self._layer], call.values[self._layer]
+        group = next(group for group in self._cache.groups if self._layer in group.layers)
+        index = group.layers.index(self._layer)
+        keys, values = group.keys[index][:, call.columns], group.values[index][:, call.columns]
+        return keys.transpose(0, 1), values.transpose(0, 1)
+
+
+def _padded(tokens: range, width: int) -> list[int]:
+    return [*tokens, *[tokens[-1]] * (width - len(tokens))]

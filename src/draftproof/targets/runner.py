@@ -1,0 +1,151 @@
+"""Calls the model: turns requests into the arguments of one forward, and its output into rows of logits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from draftproof.targets import attention
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cache import SlotCache
+from draftproof.targets.layers import Layers
+from draftproof.targets.masks import RowLayout
+from draftproof.targets.packed import PackedForward
+from draftproof.targets.rows import RowsForward
+from draftproof.targets.shapes import FixedShapes, Shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Of each request: rows [num_rows, vocab_size], and its first token's index among all tokens of the forward."""
+
+    rows: list[torch.Tensor]
+    firsts: list[int]
+
+
+class Runner:
+    """model: a transformers causal language model that `attention.py` was installed in, if it can be."""
+
+    def __init__(self, model: Any, layers: Layers, cache_argument: str, max_model_len: int) -> None:
+        self._model, self._layers, self._cache_argument = model, layers, cache_argument
+        self._max_model_len = max_model_len
+        self.packs: bool = model.config._attn_implementation == attention.NAME
+        self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
+        # A mask that is there already keeps models from making one; what a token sees is the forward's affair.
+        nothing = torch.zeros(1, 1, 1, 1, dtype=layers.shapes[0].dtype, device=layers.shapes[0].device)
+        self._no_masks: Any = nothing if len(layers.windows) == 1 else dict.fromkeys(layers.windows, nothing)
+
+    def most_tokens(self, length: int, shapes: Shapes) -> int:
+        """How many tokens one forward may append to a slot that holds `length`."""
+        if self.packs:
+            return self._max_model_len if shapes.num_tokens is None else shapes.num_tokens
+        most = self._max_model_len if not isinstance(shapes, FixedShapes) else shapes.width
+        key_length = shapes.key_length(length)
+        return most if key_length is None else min(most, key_length - length)
+
+    def batches(
+        self, requests: Sequence[ScoreRequest], lengths: Sequence[int], shapes: Shapes
+    ) -> Iterator[list[ScoreRequest]]:
+        """The requests of one forward each."""
+        if not self.packs:
+            by_keys: dict[int | None, list[ScoreRequest]] = {}
+            for request in requests:
+                by_keys.setdefault(shapes.key_length(lengths[request.slot]), []).append(request)
+            yield from by_keys.values()
+            return
+        batch: list[ScoreRequest] = []
+        for request in requests:
+            num_tokens = sum(len(other.token_ids) for other in (*batch, request))
+            if batch and shapes.num_tokens is not None and num_tokens > shapes.num_tokens:
+                yield batch
+                batch = []
+            batch.append(request)
+        yield batch
+
+    def run(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
+        """One forward; its tokens are in the cache afterwards, the slots' lengths are the caller's to set."""
+        return (self._run_packed if self.packs else self._run_rows)(cache, requests, shapes)
+
+    def _run_packed(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
+        num_tokens = sum(len(request.token_ids) for request in requests)
+        num_padding = 0 if shapes.num_tokens is None else shapes.num_tokens - num_tokens
+        forward = PackedForward(cache, self._layers, shapes, requests, num_padding)
+        ids = [token_id for request in requests for token_id in request.token_ids]
+        positions = [
+            position
+            for request in requests
+            for position in RowLayout.of(cache.lengths[request.slot], len(request.token_ids), request.parents).positions
+        ]
+        ids += ids[-1:] * num_padding
+        positions += positions[-1:] * num_padding
+        firsts, wanted, first = [], [], 0
+        for request in requests:
+            firsts.append(first)
+            wanted.append(range(first + request.first_row, first + len(request.token_ids)))
+            first += len(request.token_ids)
+        cache.forward = forward
+        with attention.running(forward):
+            out = self._call(cache, [ids], [positions], self._no_masks, wanted, fixed=shapes.num_tokens is not None)
+        return Run(out, firsts)
+
+    def _run_rows(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
+        longest = max(len(request.token_ids) for request in requests)
+        width = shapes.width if isinstance(shapes, FixedShapes) else longest
+        num_rows = shapes.num_slots if isinstance(shapes, FixedShapes) else len(requests)
+        ends = [cache.lengths[request.slot] + len(request.token_ids) for request in requests]
+        key_length = shapes.key_length(cache.lengths[requests[0].slot]) or max(ends)
+        forward = RowsForward(cache, self._layers, requests, num_rows=num_rows, width=width, key_length=key_length)
+        ids, positions = [], []
+        for request, row in zip(requests, forward.rows, strict=True):
+            padding = width - len(request.token_ids)
+            ids.append([*request.token_ids, *request.token_ids[-1:] * padding])
+            positions.append([*row.positions, *row.positions[-1:] * padding])
+        missing = num_rows - len(requests)
+        ids, positions = [*ids, *ids[-1:] * missing], [*positions, *positions[-1:] * missing]
+        firsts = [row * width for row in range(len(requests))]
+        wanted = [
+            range(first + request.first_row, first + len(request.token_ids))
+            for first, request in zip(firsts, requests, strict=True)
+        ]
+        masks: Any = forward.masks if len(forward.masks) > 1 else next(iter(forward.masks.values()))
+        cache.forward = forward
+        return Run(self._call(cache, ids, positions, masks, wanted, fixed=True), firsts)
+
+    def _call(
+        self,
+        cache: SlotCache,
+        ids: list[list[int]],
+        positions: list[list[int]],
+        masks: Any,
+        wanted: Sequence[range],
+        *,
+        fixed: bool,
+    ) -> list[torch.Tensor]:
+        """For each range of token indices its rows of logits. fixed: the output layer has all tokens, or none."""
+        packed = torch.tensor([ids, positions], device=self._model.device)
+        arguments = {
+            "input_ids": packed[0],
+            "position_ids": packed[1],
+            "attention_mask": masks,
+            self._cache_argument: cache,
+            "use_cache": True,
+        }
+        rows = [index for indices in wanted for index in indices]
+        if not rows:
+            hidden = self._model.base_model(**arguments)[0]
+            return [hidden.new_zeros(0, self._vocab_size) for _ in wanted]
+        every = fixed or len(rows) == len(ids[0]) or not self._keeps_rows
+        if not every:
+            arguments["logits_to_keep"] = torch.tensor(rows, device=self._model.device)
+        logits: torch.Tensor = self._model(**arguments).logits.flatten(0, 1)
+        if every:
+            return [logits[indices.start : indices.stop] for indices in wanted]
+        return list(torch.split(logits, [len(indices) for indices in wanted]))
+
+    @property
+    def _vocab_size(self) -> int:
+        return int(self._model.get_output_embeddings().out_features)
