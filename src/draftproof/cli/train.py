@@ -66,7 +66,7 @@ def _target_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--batch-size", type=Number(int), help="Sequences at once. [default: 512 on a GPU, 8 elsewhere]")
 @click.option("--num-columns", type=Number(int), help="Steps of a shard. [default: 1024]")
 @click.option("--max-length", type=Number(int), help="Tokens of a document. [default: 512]")
-@click.option("--temperature", type=Number(float), help="[default: 1.0]")
+@click.option("--temperature", metavar="T,T,…", help="Of the sampling; each document takes one of them. [default: 1.0]")
 @click.option("--top-p", type=Number(float), help="[default: 1.0]")
 @click.option("--seed", type=Number(int), help="[default: 0]")
 def data(**given: Any) -> None:
@@ -80,8 +80,10 @@ def data(**given: Any) -> None:
     from draftproof.train.turns import read_turns
 
     target = _load(given)
-    names = ("prompt_share", "batch_size", "num_columns", "max_length", "temperature", "top_p", "seed")
+    names = ("prompt_share", "batch_size", "num_columns", "max_length", "top_p", "seed")
     chosen = {name: given[name] for name in names if given[name] is not None}
+    if given["temperature"] is not None:
+        chosen["temperatures"] = _numbers("temperature", given["temperature"], float)
     chosen.setdefault("batch_size", 512 if target.device.type == "cuda" else 8)
     settings = GenerationSettings(**chosen)
     texts = _prompts(given["prompts"]) or built_in_prompts(2048, settings.seed)
@@ -132,13 +134,11 @@ def _load(given: dict[str, Any]) -> FrozenTarget:
     return FrozenTarget.load(given["target"], device=given["device"], dtype=given["dtype"])
 
 
-def _taps(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
+def _numbers(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any, ...]:
     try:
-        return tuple(int(part) for part in text.split(","))
+        return tuple(kind(part) for part in text.split(","))
     except ValueError:
-        raise ParameterError("taps", text, "numbers with commas between them") from None
+        raise ParameterError(name, text, "numbers with commas between them") from None
 
 
 def _method(name: str) -> click.Command:
@@ -182,7 +182,8 @@ def _method(name: str) -> click.Command:
         chosen: dict[str, Any] = {
             key: None if given[key] is Given.NONE else given[key] for key in _SETTINGS if given[key] is not None
         }
-        settings = TrainSettings(method=name, tap_ids=_taps(given["taps"]), **chosen)
+        taps = None if given["taps"] is None else _numbers("taps", given["taps"], int)
+        settings = TrainSettings(method=name, tap_ids=taps, **chosen)
         last = run(_load(given), Path(given["data"]), Path(given["out"]), settings, report=_report)
         if given["json"]:
             print_document({"folder": given["out"], "method": name, **last, "versions": versions()})

@@ -5,12 +5,13 @@ it, and its positions count from there, so a new document may begin in any row a
 Forced tokens (a prompt, the beginning of the reply) and sampled ones take the same road: at each step a row appends
 the next forced token if there is one, else what it samples. A user's turn that no prompt fills is sampled too.
 
-Sampling: temperature, then top-p, by an exponential race over a seeded generator of the device; a shard is a function
-of (target, settings, seed, shard index) and of the device's arithmetic.
+Sampling: temperature (each document's own), then top-p, by an exponential race over a seeded generator of the device;
+a shard is a function of (target, settings, seed, shard index) and of the device's arithmetic.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,13 +32,13 @@ _KEY_STEP = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSettings:
     """batch_size: rows. num_columns: steps of a shard. max_length: of a document. prompt_share: of documents that begin
-    with a prompt; the others begin at the bare user turn. temperature, top_p: of the sampling."""
+    with a prompt; the others begin at the bare user turn. temperatures: a document is sampled at one of them."""
 
     batch_size: int = 512
     num_columns: int = 1024
     max_length: int = 512
     prompt_share: float = 0.5
-    temperature: float = 1.0
+    temperatures: tuple[float, ...] = (1.0,)
     top_p: float = 1.0
     seed: int = 0
 
@@ -47,8 +48,8 @@ class GenerationSettings:
                                  self.max_length), "1, 2 and 2, or more")  # fmt: skip
         if not 0.0 <= self.prompt_share <= 1.0:
             raise ParameterError("prompt_share", self.prompt_share, "between 0 and 1")
-        if not self.temperature > 0.0:
-            raise ParameterError("temperature", self.temperature, "above 0: training text is sampled")
+        if not self.temperatures or not all(temperature > 0.0 for temperature in self.temperatures):
+            raise ParameterError("temperatures", self.temperatures, "above 0, one or more: training text is sampled")
         if not 0.0 < self.top_p <= 1.0:
             raise ParameterError("top_p", self.top_p, "above 0 and at most 1")
 
@@ -69,7 +70,7 @@ def generate_corpus(
     where it was. Raises ParameterError where they were made with other settings.
     """
     made, index = 0, 0
-    stated: dict[str, object] = {"target": target.name, "settings": asdict(settings)}
+    stated: dict[str, object] = {"target": target.name, "settings": json.loads(json.dumps(asdict(settings)))}
     while made < num_tokens:
         path = shard_path(folder, index)
         if path.is_file():
@@ -97,6 +98,7 @@ class _Row:
     begin: int
     forced: deque[int]
     in_reply: bool
+    temperature: float
     token_ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
 
@@ -133,7 +135,8 @@ def sample_documents(
                 documents.append(row.document())
                 rows[index] = _new_row(column + 1, turns, prompts, settings, source)
         logits = forward(column, next_ids, begins)
-        sampled_ids = _sample(logits, settings, generator)
+        temperatures = torch.tensor([row.temperature for row in rows], device=target.device)
+        sampled_ids = _sample(logits, temperatures, settings.top_p, generator)
         begins = np.array([row.begin for row in rows], dtype=np.int64)
     documents += [row.document() for row in rows if len(row.token_ids) > 1]
     return documents
@@ -151,7 +154,8 @@ def _new_row(
     if with_prompt:
         forced.extend(prompts[int(source.integers(len(prompts)))])
         forced.extend(turns.reply)
-    return _Row(begin, forced, in_reply=with_prompt or not turns.is_chat)
+    temperature = settings.temperatures[int(source.integers(len(settings.temperatures)))]
+    return _Row(begin, forced, with_prompt or not turns.is_chat, temperature)
 
 
 class _Forward:
@@ -172,12 +176,12 @@ class _Forward:
         return self.target.next_logits(self.cache, ids, column - first, seen, (column - keys).expand_as(seen))
 
 
-def _sample(logits: torch.Tensor, settings: GenerationSettings, generator: torch.Generator) -> list[int]:
-    probs = torch.softmax(logits.float() / settings.temperature, dim=-1)
-    if settings.top_p < 1.0:
+def _sample(logits: torch.Tensor, temperatures: torch.Tensor, top_p: float, generator: torch.Generator) -> list[int]:
+    probs = torch.softmax(logits.float() / temperatures[:, None], dim=-1)
+    if top_p < 1.0:
         ordered, order = probs.sort(dim=-1, descending=True)
-        ordered[ordered.cumsum(dim=-1) - ordered >= settings.top_p] = 0.0
+        ordered[ordered.cumsum(dim=-1) - ordered >= top_p] = 0.0
         probs = torch.zeros_like(probs).scatter_(-1, order, ordered)
-    race = torch.zeros_like(probs).exponential_(generator=generator)
+    race = torch.zeros_like(probs).exponential_(generator=generator).clamp_(min=1e-30)
     found: list[int] = (probs / race).argmax(dim=-1).tolist()
     return found

@@ -16,10 +16,10 @@ from torch import nn
 
 from draftproof.drafters.learned.cache import DraftCache
 from draftproof.errors import ModelError, UnsupportedModelError
-from draftproof.targets import attention
 from draftproof.targets.dtype import resolve_dtype
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.support import check_architecture, vocabulary_size
+from draftproof.train import attention
 
 
 @dataclass(frozen=True, slots=True)

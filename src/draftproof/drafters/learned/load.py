@@ -12,10 +12,20 @@ from draftproof.drafters.base import Drafter
 from draftproof.drafters.learned.backbone_config import backbone_config
 from draftproof.drafters.learned.block_drafter import BlockDrafter
 from draftproof.drafters.learned.block_model import BlockModel
+from draftproof.drafters.learned.chain_drafter import ChainDrafter
+from draftproof.drafters.learned.chain_packaging import (
+    eagle3_layout,
+    eagle3_names,
+    fused_experts,
+    mtp_layout,
+    without_experts,
+)
 from draftproof.drafters.learned.checkpoint import Checkpoint, load_into
 from draftproof.drafters.learned.drawing import Drawing
+from draftproof.drafters.learned.eagle3 import ChainModel, Eagle3Model
 from draftproof.drafters.learned.head import TargetEnds, check_same_target
 from draftproof.drafters.learned.layout import BlockLayout, tell
+from draftproof.drafters.learned.mtp import MTPModel
 from draftproof.drafters.learned.packaging import block_layouts
 from draftproof.drafters.learned.probe import settled
 from draftproof.drafters.learned.vocab import VocabMap
@@ -29,8 +39,10 @@ _NOT_THE_DRAFTERS = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "ro
 def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) -> Drafter:
     """The learned drafter that `config` names; `num_speculative_tokens` must not be more than it can draft.
 
-    Raises what `load_block_drafter` raises, and ParameterError.
+    Raises what `load_block_drafter` and `load_chain_drafter` raise, and ParameterError.
     """
+    if config.method in ("eagle3", "mtp"):
+        return load_chain_drafter(str(config.model), target, chain, method=config.method)
     drafter = load_block_drafter(str(config.model), target, chain, method=config.method)
     most = drafter.layout.num_drafts
     if config.num_speculative_tokens > most:
@@ -38,6 +50,46 @@ def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) ->
             "num_speculative_tokens", config.num_speculative_tokens, f"at most {most}, what this drafter drafts at once"
         )
     return drafter
+
+
+def load_chain_drafter(
+    model: str, target: Any, chain: SamplerChain, *, method: str, sharpness: float | None = None
+) -> ChainDrafter:
+    """An EAGLE-3 or MTP drafter from a folder or hub name, for `target`. For MTP the folder may be the target's own.
+
+    Raises ModelError for a checkpoint that is truncated, incomplete or another target's, UnsupportedModelError for
+    what isn't computed.
+    """
+    check_target(target)
+    checkpoint = Checkpoint.locate(model)
+    text = target.model.config.get_text_config(decoder=True)
+    build = _eagle3 if method == "eagle3" else _mtp
+    module = build(checkpoint, target, int(text.num_hidden_layers), int(text.hidden_size))
+    module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    size = module.layout.draft_vocab_size
+    vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
+    ends = TargetEnds(target, vocab, getattr(module, "lm_head", None))
+    tell(f"drafter {checkpoint.folder}: {module.layout.describe()}")
+    return ChainDrafter(module, target, ends, Drawing(chain, argmax_by_default=False, sharpness=sharpness))
+
+
+def _eagle3(checkpoint: Checkpoint, target: Any, num_layers: int, hidden_size: int) -> ChainModel:
+    keys, layout = eagle3_layout(checkpoint, num_layers)
+    where = str(checkpoint.folder)
+    check_sizes(keys, layout.draft_vocab_size, target, where)
+    check_same_target(checkpoint, target)
+    qk_norm = any(name.endswith("q_norm.weight") for name in checkpoint.names)
+    module = Eagle3Model(backbone_config(keys, qk_norm=qk_norm, where=where), layout, hidden_size)
+    load_into(module, checkpoint, eagle3_names(layout))
+    return module
+
+
+def _mtp(checkpoint: Checkpoint, target: Any, num_layers: int, hidden_size: int) -> ChainModel:
+    layout, rename = mtp_layout(checkpoint, num_layers)
+    module = MTPModel(target.model, layout)
+    fused = fused_experts(checkpoint, rename, module.state_dict())
+    load_into(module, checkpoint, without_experts(rename, fused), given=fused)
+    return module
 
 
 def load_block_drafter(
