@@ -14,18 +14,9 @@ from draftproof.drafters.learned.packaging import default_taps
 from draftproof.errors import ParameterError
 from draftproof.train.blocks import Blocks, block_hidden, choose_blocks, gather_rows
 from draftproof.train.corpus import Corpus
+from draftproof.train.recipes.vocab import vocabulary_tensors
 from draftproof.train.settings import TrainSettings
 from draftproof.train.target import FrozenTarget, Packed
-
-
-def draft_vocabulary(corpus: Corpus, target: FrozenTarget, size: int | None) -> torch.Tensor | None:
-    """[D] ascending ids of the tokens that the target samples most often; None for the whole vocabulary."""
-    if size is None or size == target.vocab_size:
-        return None
-    if not 1 <= size <= target.vocab_size:
-        raise ParameterError("draft_vocab_size", size, f"1 to {target.vocab_size}")
-    counts = torch.from_numpy(corpus.counts(target.vocab_size))
-    return counts.argsort(descending=True, stable=True)[:size].sort().values.to(target.device)
 
 
 def unused_token(corpus: Corpus, target: FrozenTarget) -> int:
@@ -110,14 +101,9 @@ class BlockTraining:
     def tensors(self, *, save_head: bool) -> dict[str, torch.Tensor]:
         """The module's tensors, and the maps of a reduced vocabulary as speculators writes them."""
         found = {name: tensor.detach() for name, tensor in self.module.state_dict().items()}
-        if self.vocab is not None:
-            found["d2t"] = self.vocab - torch.arange(len(self.vocab), device=self.vocab.device)
-            marked = torch.zeros(self.target.vocab_size, dtype=torch.bool, device=self.vocab.device)
-            marked[self.vocab] = True
-            found["t2d"] = marked
-            if save_head:
-                found["lm_head.weight"] = self._head.detach()
-        return found
+        if self.vocab is not None and save_head:
+            found["lm_head.weight"] = self._head.detach()
+        return found | vocabulary_tensors(self.vocab, self.target.vocab_size)
 
 
 def speculators_config(

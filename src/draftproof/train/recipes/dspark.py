@@ -23,11 +23,11 @@ from draftproof.train.recipes.base import Recipe
 from draftproof.train.recipes.blocks import (
     BlockTraining,
     chosen_taps,
-    draft_vocabulary,
     layer_keys,
     speculators_config,
     unused_token,
 )
+from draftproof.train.recipes.vocab import draft_vocabulary
 from draftproof.train.settings import TrainSettings
 from draftproof.train.target import FrozenTarget, Packed
 
