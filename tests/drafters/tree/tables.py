@@ -64,7 +64,7 @@ class TableSource:
 
 
 def brute_force(table, context, max_depth, score):
-    """Every path up to `max_depth` with its weight: (log weight, path), the best first. score: (path, token) -> share."""
+    """Every path up to `max_depth`: (log weight, path), the best first. score: path -> the shares of its children."""
     found = []
 
     def visit(path, weight):
