@@ -77,7 +77,7 @@ def variants(folder: str, dtype: torch.dtype, device: torch.device, context: lis
     ours = HFTarget(model)
     if suffix:
         steps["exact shapes, packed"] = our_step(ours, context)
-    for shapes in (StepShapes(ours.max_model_len), FixedShapes(FIXED_WIDTH, 1, ours.max_model_len)):
+    for shapes in (StepShapes(), FixedShapes(FIXED_WIDTH)):
         target = copy.copy(ours)
         target.shapes = shapes
         target._reset()

@@ -9,8 +9,9 @@ from typing import Any, Final, Self
 
 from draftproof.errors import ParameterError
 
+LOOKUP_METHODS: Final = ("ngram", "suffix", "forced")
 LEARNED_METHODS: Final = ("dflash", "dspark", "mtp", "eagle3")
-METHODS: Final = ("ngram", "suffix", "draft_model", *LEARNED_METHODS)
+METHODS: Final = ("ngram", "suffix", "forced", "draft_model", *LEARNED_METHODS)
 CHAIN_VERIFIERS: Final = ("rejection", "block")
 TREE_VERIFIERS: Final = ("recursive", "traversal", "hybrid", "multi_round", "k_seq", "multi_path_block")
 VERIFIERS: Final = ("keyed", "match", *CHAIN_VERIFIERS, *TREE_VERIFIERS)
@@ -18,6 +19,12 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 CHAINS: Final = ("vllm", "hf", "llama.cpp", "mlx")
 LOGPROBS_MODES: Final = ("raw_logprobs", "raw_logits", "processed_logprobs")
 MAX_SPECULATIVE_TOKENS: Final = 128
+TOPOLOGIES: Final = ("chain", "tree")
+TREE_BUILDERS: Final = ("best_first", "top_k", "static")
+DEFAULT_TREE_NODES: Final = 32
+DEFAULT_TREE_DEPTH: Final = 8
+MAX_NOISE_WEIGHT: Final = 3.0
+MAX_SHARPNESS: Final = 8.0
 
 
 class _FromMapping:
@@ -45,7 +52,8 @@ class _FromMapping:
 class SpeculativeConfig(_FromMapping):
     """How to draft and how to verify. Field names are vLLM's where vLLM has one.
 
-    method: ngram (prompt lookup), suffix (suffix automaton), draft_model (a smaller model), or dflash, dspark, mtp,
+    method: ngram (prompt lookup), suffix (suffix automaton), forced (what a grammar forces, which the others begin
+    with as well), draft_model (a smaller model), or dflash, dspark, mtp,
     eagle3: drafters that were trained for this target and read its hidden states.
     num_speculative_tokens: drafted tokens per pass; the most of them when draft_length is "auto".
     draft_length: "auto" chooses 0 to num_speculative_tokens before each pass; "fixed" drafts that many.
@@ -55,6 +63,12 @@ class SpeculativeConfig(_FromMapping):
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
     prompt_lookup_min as its shortest match.
     share_target_noise: under keyed, let the drafter draw with the target's own noise.
+    topology: "chain", or "tree": several candidates at a position, `num_tree_nodes` of them in all (32 if unset), on
+    paths of up to `max_tree_depth` tokens (8 if unset).
+    tree_builder: best_first, top_k or static; static, the default there, under a verifier that tests drawn trees.
+    noise_weight: under keyed, how much the target's noise counts when the drafter chooses (zeta, 0 to 3): unset it is 1
+    for a chain and tuned on line for a tree. sharpness: the power that the drafter's law is raised to before a token is
+    drawn or a tree's candidates are compared; unset it is 1, and tuned for a tree under keyed and match.
     """
 
     method: str = "ngram"
@@ -65,6 +79,12 @@ class SpeculativeConfig(_FromMapping):
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 5
     share_target_noise: bool = True
+    topology: str = "chain"
+    num_tree_nodes: int | None = None
+    max_tree_depth: int | None = None
+    tree_builder: str | None = None
+    noise_weight: float | None = None
+    sharpness: float | None = None
 
     def __post_init__(self) -> None:
         _one_of("method", self.method, METHODS)
@@ -82,6 +102,14 @@ class SpeculativeConfig(_FromMapping):
                 f"a folder or hub name with the methods draft_model (also a GGUF file), {', '.join(LEARNED_METHODS)}, "
                 "and unset with the others",
             )
+        check_topology(self)
+
+    @property
+    def most_drafted(self) -> int:
+        """The most tokens that a pass drafts: a tree's nodes, or a chain's tokens."""
+        if self.topology == "tree":
+            return self.num_tree_nodes or DEFAULT_TREE_NODES
+        return self.num_speculative_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +122,10 @@ class EngineConfig(_FromMapping):
     shares its forward; None turns it on below float32. invariant_width: tokens of a forward where shapes have to be
     fixed for that; runs that are to give the same text must have the same.
     max_num_seqs: how many requests run at once. max_model_len: positions, the model's own if None.
+    max_num_batched_tokens: of one step, contexts and drafts together. max_num_waiting: requests in the queue before
+    the engine refuses more. max_num_cached_tokens, cache_memory (bytes): of all requests' keys and values together;
+    give one or none, see targets/memory.py. enable_prefix_caching: requests copy what others have cached of their
+    prompts; None turns it on where `invariant` makes a copy the same bits as computing it.
     chain: whose order of filters and rule of ties: vllm, hf, llama.cpp, mlx. chain_dtype: of the laws.
     logprobs_mode: which numbers `logprobs` reports; see engine/logprobs.py.
     generation_config: where the defaults of sampling parameters come from that a request leaves unset: "auto" is the
@@ -105,8 +137,13 @@ class EngineConfig(_FromMapping):
     device: str = "cpu"
     invariant: bool | None = None
     invariant_width: int = 16
-    max_num_seqs: int = 1
+    max_num_seqs: int = 8
     max_model_len: int | None = None
+    max_num_batched_tokens: int = 512
+    max_num_waiting: int = 1024
+    max_num_cached_tokens: int | None = None
+    cache_memory: int | None = None
+    enable_prefix_caching: bool | None = None
     chain: str = "vllm"
     chain_dtype: str = "float32"
     logprobs_mode: str = "raw_logprobs"
@@ -126,6 +163,13 @@ class EngineConfig(_FromMapping):
             raise ParameterError("generation_config", self.generation_config, '"auto", "vllm" or a folder')
         _integer("invariant_width", self.invariant_width, 1, MAX_SPECULATIVE_TOKENS + 1)
         _integer("max_num_seqs", self.max_num_seqs, 1, 1024)
+        _integer("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 20)
+        _integer("max_num_waiting", self.max_num_waiting, 1, 1 << 31)
+        for name in ("max_num_cached_tokens", "cache_memory"):
+            if getattr(self, name) is not None:
+                _integer(name, getattr(self, name), 1, 1 << 62)
+        if self.enable_prefix_caching not in (None, True, False):
+            raise ParameterError("enable_prefix_caching", self.enable_prefix_caching, "True, False or None")
         if self.max_model_len is not None:
             _integer("max_model_len", self.max_model_len, 2, 1 << 31)
         if self.invariant not in (None, True, False):
@@ -140,3 +184,60 @@ def _one_of(field: str, value: object, allowed: tuple[str, ...], hint: str = "")
 def _integer(field: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ParameterError(field, value, f"an integer, {low} to {high}")
+
+
+def check_topology(config: SpeculativeConfig) -> None:
+    """Refuses fields that the topology, the verifier or the method would leave without effect, and values out of range.
+
+    Raises ParameterError.
+    """
+    _one_of("topology", config.topology, TOPOLOGIES)
+    is_tree, verifier = config.topology == "tree", config.verifier
+    for name in ("num_tree_nodes", "max_tree_depth", "tree_builder"):
+        if not is_tree and getattr(config, name) is not None:
+            raise ParameterError(name, getattr(config, name), "unset for a chain", "set topology to 'tree'")
+    for name in ("num_tree_nodes", "max_tree_depth"):
+        if getattr(config, name) is not None:
+            _integer(name, getattr(config, name), 1, MAX_SPECULATIVE_TOKENS)
+    if is_tree and verifier in CHAIN_VERIFIERS:
+        raise ParameterError(
+            "topology", "tree", f"'chain' with the verifier {verifier}", "use keyed, match, or traversal for trees"
+        )
+    if config.tree_builder is not None:
+        _one_of("tree_builder", config.tree_builder, TREE_BUILDERS)
+        if verifier in TREE_VERIFIERS and config.tree_builder != "static":
+            raise ParameterError(
+                "tree_builder",
+                config.tree_builder,
+                f"'static' or unset with the verifier {verifier}",
+                "a tree that is drawn for a ratio test must have its shape before it is drawn",
+            )
+    _check_looks(config, is_lookup_chain=not is_tree and config.method in LOOKUP_METHODS)
+
+
+def _check_looks(config: SpeculativeConfig, *, is_lookup_chain: bool) -> None:
+    for name, most in (("noise_weight", MAX_NOISE_WEIGHT), ("sharpness", MAX_SHARPNESS)):
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+            raise ParameterError(name, value, f"a number, {'0' if name == 'noise_weight' else 'above 0'} to {most:g}")
+        if is_lookup_chain:
+            raise ParameterError(name, value, f"unset for a chain of the method {config.method}", "nothing is drawn")
+    if config.noise_weight is not None:
+        if config.verifier != "keyed":
+            raise ParameterError(
+                "noise_weight", config.noise_weight, "unset with other verifiers than keyed", "they bear no such look"
+            )
+        if not config.share_target_noise:
+            raise ParameterError("noise_weight", config.noise_weight, "unset where share_target_noise is False")
+    if config.sharpness is not None:
+        if config.sharpness == 0:
+            raise ParameterError("sharpness", config.sharpness, f"a number above 0, up to {MAX_SHARPNESS:g}")
+        if config.topology == "chain" and config.verifier == "keyed":
+            raise ParameterError(
+                "sharpness",
+                config.sharpness,
+                "unset for a chain under keyed",
+                "the most probable token is the same at any sharpness; set noise_weight",
+            )

@@ -13,7 +13,7 @@ from draftproof.defaults import default_sampling_fields, note_defaults
 from draftproof.drafters import Drafter, make_drafter
 from draftproof.engine.admission import Admission, Prompt
 from draftproof.engine.batch import run
-from draftproof.engine.engine import Engine
+from draftproof.engine.engine import make_engine
 from draftproof.engine.request import Emitted, Request
 from draftproof.engine.trace import TraceWriter, opened_trace
 from draftproof.errors import DraftproofError, ParameterError, PromptError, RequestError
@@ -53,6 +53,8 @@ class LLM:
             max_model_len=config.max_model_len,
             invariant=config.invariant,
             width=config.invariant_width,
+            max_num_cached_tokens=config.max_num_cached_tokens,
+            cache_memory=config.cache_memory,
         )
         self._assemble(target, tokenizer, speculative, config, None)
 
@@ -67,12 +69,15 @@ class LLM:
         chain: str = "vllm",
         chain_dtype: str = "float32",
         logprobs_mode: str = "raw_logprobs",
+        max_num_batched_tokens: int = 512,
+        max_num_waiting: int = 1024,
+        enable_prefix_caching: bool | None = None,
     ) -> LLM:
         """An LLM over a target that is there already.
 
-        target: anything with the Target interface; its slots are used by this LLM alone. tokenizer: transformers'
+        target: anything with the Target interface; its slots are used by one LLM at a time. tokenizer: transformers'
         interface, or None for prompts and outputs of token ids (detokenize=False). drafter: instead of the one
-        that speculative_config names.
+        that speculative_config names. The other keywords are EngineConfig's fields.
         """
         config = EngineConfig(
             chain=chain,
@@ -80,6 +85,9 @@ class LLM:
             max_num_seqs=target.num_slots,
             logprobs_mode=logprobs_mode,
             generation_config="vllm",
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_waiting=max_num_waiting,
+            enable_prefix_caching=enable_prefix_caching,
         )
         made = cls.__new__(cls)
         made._assemble(target, tokenizer, _speculative(speculative_config), config, drafter)
@@ -103,7 +111,7 @@ class LLM:
             config.generation_config, config.model or str(getattr(tokenizer, "name_or_path", ""))
         )
         self._request_ids = itertools.count()
-        self.engine = Engine(target, self.chain, logprobs_mode=config.logprobs_mode)
+        self.engine = make_engine(config, target, self.chain, None)
         if speculative is None:
             return
         widest = target.room(0)
@@ -115,7 +123,7 @@ class LLM:
                 "raise invariant_width, in plain runs too, or turn invariant off",
             )
         self.drafter = drafter or make_drafter(speculative, target, tokenizer, self.chain)
-        self.engine = Engine(target, self.chain, self.drafter, logprobs_mode=config.logprobs_mode)
+        self.engine = make_engine(config, target, self.chain, self.drafter)
 
     def generate(
         self,

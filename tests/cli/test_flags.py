@@ -129,7 +129,7 @@ def test_a_bad_value_is_refused_with_field_value_and_range(arguments: list[str],
 
 def test_every_field_of_the_configs_has_a_flag() -> None:
     # A batch of one prompt has one sequence; the draft model's flag is --draft-model.
-    engine = {field.name for field in fields(EngineConfig)} - {"max_num_seqs"}
+    engine = {field.name for field in fields(EngineConfig)}
     speculative = {field.name for field in fields(SpeculativeConfig)} - {"model"} | {"draft_model"}
     assert engine | speculative <= set(OPTIONS)
 

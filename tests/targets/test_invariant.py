@@ -22,7 +22,7 @@ def make(name: str, dtype: torch.dtype, policy: str, num_slots: int) -> HFTarget
     if policy == "packed" and can_pack(dtype, model.device):
         pack_linears(model)
     target = HFTarget(model, num_slots=num_slots)
-    shapes = FixedShapes(WIDTH, num_slots) if policy == "fixed" else StepShapes()
+    shapes = FixedShapes(WIDTH) if policy == "fixed" else StepShapes()
     assert invariant.probe(target, shapes) is None
     target.shapes = shapes
     return target
@@ -125,7 +125,7 @@ def test_how_many_tokens_fit_a_forward() -> None:
     steps = StepShapes()
     assert [steps.key_length(position) for position in (0, 255, 256, 599)] == [256, 256, 512, 768]
     target = HFTarget(tiny_model("llama"), num_slots=2, max_model_len=600)
-    for shapes, widest in ((steps, 600), (FixedShapes(16, 2), 32)):
+    for shapes, widest in ((steps, 600), (FixedShapes(16), 16)):
         target.shapes = shapes
         assert [target.room(0, length) for length in (0, 250, 590, 600)] == [
             min(widest, 600 - length) for length in (0, 250, 590, 600)
@@ -136,14 +136,14 @@ def test_a_model_with_attention_of_its_own_stops_at_a_key_step() -> None:
     model = tiny_model("llama")
     model.set_attn_implementation("eager")
     target = HFTarget(model, max_model_len=600)
-    for shapes, widest in ((StepShapes(), 256), (FixedShapes(16, 1), 16)):
+    for shapes, widest in ((StepShapes(), 256), (FixedShapes(16), 16)):
         target.shapes = shapes
         assert [target.room(0, length) for length in (0, KEY_STEP - 3, KEY_STEP, 598, 600)] == [widest, 3, widest, 2, 0]
 
 
 def test_requests_of_several_key_steps_share_a_forward() -> None:
     target = HFTarget(tiny_model("llama"), num_slots=3)
-    for shapes in (StepShapes(), FixedShapes(8, 3)):
+    for shapes in (StepShapes(), FixedShapes(8)):
         target.shapes = shapes
         for slot in range(3):
             target.release(slot)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 
+from draftproof.config import EngineConfig
 from draftproof.drafters.base import Drafter
 from draftproof.engine.drafting import num_asked
 from draftproof.engine.request import Request
@@ -140,3 +141,17 @@ class Engine:
                 f"enough for a draft of {longest} tokens beside contexts: {-(-4 * (1 + longest) // 3) + 1} or more",
                 "raise it, or draft fewer tokens",
             )
+
+
+def make_engine(config: EngineConfig, target: Target, chain: SamplerChain, drafter: Drafter | None) -> Engine:
+    """An engine with the limits of `config`. enable_prefix_caching None: on for targets that are invariant."""
+    share = config.enable_prefix_caching
+    return Engine(
+        target,
+        chain,
+        drafter,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        max_num_waiting=config.max_num_waiting,
+        enable_prefix_caching=bool(getattr(target, "invariant", False)) if share is None else share,
+        logprobs_mode=config.logprobs_mode,
+    )

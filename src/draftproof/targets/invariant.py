@@ -8,7 +8,7 @@ holds on this machine is taken.
 
 - `StepShapes`: forwards keep their own width; only the queries of attention are padded, to a multiple of 4. It holds
   where the linear layers sum in one order for any number of rows, as oneDNN's packed kernels do (`cpu_linear.py`).
-- `FixedShapes`: every forward holds all slots and `width` tokens of each, prefill included.
+- `FixedShapes`: every forward has `width` tokens, of whatever requests, and padding.
 
 Neither is taken on trust. `probe` runs the model over the same tokens cut in many ways, in another slot, beside
 other rows, and near the beginning and far into the cache, and compares the logits bit by bit. If no policy passes,
@@ -52,17 +52,17 @@ NUM_LAYERS = 4
 SEED = 20
 
 
-def policies(width: int, num_slots: int) -> Iterator[Shapes]:
+def policies(width: int) -> Iterator[Shapes]:
     """From the cheapest to the dearest."""
     yield StepShapes()
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
-        yield FixedShapes(candidate, num_slots)
+        yield FixedShapes(candidate)
 
 
 def choose_shapes(target: HFTarget, width: int) -> Shapes:
     """The first policy under which the target's bits don't depend on the cut; UnsupportedModelError if none."""
     tried = []
-    for shapes in policies(width, target.num_slots):
+    for shapes in policies(width):
         difference = probe(target, shapes)
         if difference is None:
             return shapes

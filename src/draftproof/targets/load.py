@@ -26,12 +26,15 @@ def load_target(
     max_model_len: int | None = None,
     invariant: bool | None = None,
     width: int | None = None,
+    max_num_cached_tokens: int | None = None,
+    cache_memory: int | None = None,
 ) -> tuple[HFTarget, Any]:
     """Returns the target and its transformers tokenizer.
 
     model: None for the embedded model, else a folder, a `.gguf` file, or a hub name.
     dtype: `auto` (see `dtype.py`) or a name or torch dtype. invariant: None means on below float32.
-    width: the most tokens of one forward under `invariant`; None takes the default.
+    width: tokens of a forward under `invariant` where shapes have to be fixed; None takes the default.
+    max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
 
     Raises ModelError and its subclasses, MissingExtraError, ParameterError.
     """
@@ -52,6 +55,8 @@ def load_target(
         max_model_len=max_model_len,
         eos_token_ids=find_eos_token_ids(loaded, tokenizer),
         invariant=invariant,
+        max_num_cached_tokens=max_num_cached_tokens,
+        cache_memory=cache_memory,
         **({} if width is None else {"width": width}),
     )
     return target, tokenizer

@@ -19,7 +19,7 @@ from draftproof.targets.masks import RowLayout, additive_mask
 class RowsForward:
     """requests: each on its own slot, whose room has been reserved; all read `key_length` keys.
 
-    num_rows, width: of the forward. Rows beyond the requests repeat the last one and are written nowhere.
+    width: of the rows; their padding is written nowhere.
     """
 
     def __init__(
@@ -28,11 +28,10 @@ class RowsForward:
         layers: Layers,
         requests: Sequence[ScoreRequest],
         *,
-        num_rows: int,
         width: int,
         key_length: int,
     ) -> None:
-        self._cache, self.width, self.num_rows = cache, width, num_rows
+        self._cache = cache
         device = layers.shapes[0].device
         starts = [cache.lengths[request.slot] for request in requests]
         offsets = [cache.extents.offsets[request.slot] for request in requests]
@@ -40,19 +39,17 @@ class RowsForward:
             RowLayout.of(start, len(request.token_ids), request.parents)
             for request, start in zip(requests, starts, strict=True)
         ]
-        missing = num_rows - len(requests)
         written = [
             (row, place, offset + start + place)
             for row, (request, start, offset) in enumerate(zip(requests, starts, offsets, strict=True))
             for place in range(len(request.token_ids))
         ]
         self._rows, self._places, self._columns = torch.tensor(written, device=device).unbind(1)
-        first = torch.tensor([*offsets, *offsets[-1:] * missing], device=device)
+        first = torch.tensor(offsets, device=device)
         # What a short row reads beyond its own columns is masked.
         self._seen = (first[:, None] + torch.arange(key_length, device=device)).clamp(max=cache.capacity - 1)
-        rows = [*self.rows, *self.rows[-1:] * missing]
         self.masks = {
-            kind: additive_mask(rows, width, key_length, window, 1, layers.shapes[0].dtype, device)
+            kind: additive_mask(self.rows, width, key_length, window, 1, layers.shapes[0].dtype, device)
             for kind, window in layers.windows.items()
         }
 

@@ -52,9 +52,11 @@ class Runner:
     ) -> Iterator[list[ScoreRequest]]:
         """The requests of one forward each."""
         if not self.packs:
-            by_keys: dict[int | None, list[ScoreRequest]] = {}
+            by_keys: dict[Any, list[ScoreRequest]] = {}
             for request in requests:
-                by_keys.setdefault(shapes.key_length(lengths[request.slot]), []).append(request)
+                fixed = shapes.num_tokens is not None
+                key = request.slot if fixed else shapes.key_length(lengths[request.slot])
+                by_keys.setdefault(key, []).append(request)
             yield from by_keys.values()
             return
         batch: list[ScoreRequest] = []
@@ -95,17 +97,14 @@ class Runner:
     def _run_rows(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         longest = max(len(request.token_ids) for request in requests)
         width = shapes.width if isinstance(shapes, FixedShapes) else longest
-        num_rows = shapes.num_slots if isinstance(shapes, FixedShapes) else len(requests)
         ends = [cache.lengths[request.slot] + len(request.token_ids) for request in requests]
         key_length = shapes.key_length(cache.lengths[requests[0].slot]) or max(ends)
-        forward = RowsForward(cache, self._layers, requests, num_rows=num_rows, width=width, key_length=key_length)
+        forward = RowsForward(cache, self._layers, requests, width=width, key_length=key_length)
         ids, positions = [], []
         for request, row in zip(requests, forward.rows, strict=True):
             padding = width - len(request.token_ids)
             ids.append([*request.token_ids, *request.token_ids[-1:] * padding])
             positions.append([*row.positions, *row.positions[-1:] * padding])
-        missing = num_rows - len(requests)
-        ids, positions = [*ids, *ids[-1:] * missing], [*positions, *positions[-1:] * missing]
         firsts = [row * width for row in range(len(requests))]
         wanted = [
             range(first + request.first_row, first + len(request.token_ids))

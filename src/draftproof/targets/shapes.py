@@ -53,10 +53,9 @@ class StepShapes:
 
 
 class FixedShapes(StepShapes):
-    """As `StepShapes`, with `num_slots` times `width` tokens in every forward, and `width` queries at a time."""
+    """As `StepShapes`, with `width` tokens in every forward, and as many queries at a time."""
 
-    def __init__(self, width: int, num_slots: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.name = f"{num_slots} slots of {width} tokens"
-        self.width, self.num_slots = width, num_slots
-        self.query_step, self.num_tokens = width, width * num_slots
+        self.name = f"forwards of {width} tokens"
+        self.width, self.query_step, self.num_tokens = width, width, width
