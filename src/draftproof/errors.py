@@ -9,6 +9,7 @@ DraftproofError
 ├── QueueFullError          the engine's queue is full: the caller has to wait
 ├── RequestError            one request fails; its neighbours go on
 │   ├── PromptError             empty, or longer than the model reads
+│   ├── GrammarError            a grammar that can't be compiled, begun or followed
 │   └── LawError                a row that is no law: NaN, or every token masked
 └── DraftContractError      a draft met a verifier under which it would change the law
 
@@ -81,6 +82,10 @@ class RequestError(DraftproofError):
 
 class PromptError(RequestError):
     """The prompt is empty, or longer than the model reads."""
+
+
+class GrammarError(RequestError):
+    """structured_outputs that can't be compiled, begun or followed: the library's words, or what it leaves out."""
 
 
 class LawError(RequestError):

@@ -13,6 +13,7 @@ EXAMPLES = ("draftproof ls", "draftproof ls --json")
 DRAFTERS = {
     "ngram": ("prompt lookup: what followed the last tokens when they were there before", "point mass"),
     "suffix": ("suffix automaton over prompt and output: what most often followed the longest match", "point mass"),
+    "forced": ("what a grammar forces, which the others begin with as well", "point mass"),
     "draft_model": ("a smaller model with the same tokenizer (--draft-model)", "its own, through the same chain"),
 }
 """method -> (what it proposes, the law that its tokens are drawn from)."""

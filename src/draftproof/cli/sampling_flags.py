@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 
 import click
 
+from draftproof.cli.structured_flags import given_structured, structured_flags
 from draftproof.cli.values import Given, Lines, Number, to_biases, to_ids
 from draftproof.params import SamplingParams
 from draftproof.sampler_fields import SamplerFields
@@ -78,6 +79,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def sampling_flags(function: Function) -> Function:
     """Adds a flag for every field, in the dataclass's order. Left out, a flag's value is None or ()."""
     hints = get_type_hints(SamplingParams)
+    function = structured_flags(function)
     for field in reversed(_flagged()):
         function = _flag(field, hints[field.name])(function)
     return function
@@ -104,7 +106,8 @@ def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
         elif field.name == "dry_sequence_breakers" and value == ("none",):
             value = ()
         values[field.name] = value
-    return values
+    structured = given_structured(given)
+    return values if structured is None else {**values, "structured_outputs": structured}
 
 
 def _flagged() -> list[Field[Any]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from draftproof.config import LEARNED_METHODS
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.base import Drafter, DraftRequest
+from draftproof.drafters.forced import ForcedDrafter
 from draftproof.drafters.length import FixedLength, LengthPolicy
 from draftproof.drafters.ngram import NgramDrafter
 from draftproof.drafters.stop_rule import MinDraftProb, StopRule, cut
@@ -25,6 +26,7 @@ __all__ = [
     "DraftRequest",
     "Drafter",
     "FixedLength",
+    "ForcedDrafter",
     "LengthPolicy",
     "MinDraftProb",
     "NgramDrafter",
@@ -57,6 +59,10 @@ def _make_suffix(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
     return SuffixDrafter(min_match_length=config.prompt_lookup_min, max_match_length=longest)
 
 
+def _make_forced(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
+    return ForcedDrafter()
+
+
 def _make_draft_model(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:
     from draftproof.drafters.draft_model import DraftModelDrafter
     from draftproof.targets.load import load_target
@@ -79,6 +85,7 @@ def _make_learned(config: SpeculativeConfig, target: Target, tokenizer: Any, cha
 DRAFTERS: Final[dict[str, Callable[[SpeculativeConfig, Target, Any, SamplerChain], Drafter]]] = {
     "ngram": _make_ngram,
     "suffix": _make_suffix,
+    "forced": _make_forced,
     "draft_model": _make_draft_model,
     **dict.fromkeys(LEARNED_METHODS, _make_learned),
 }

@@ -14,6 +14,7 @@ from draftproof.core import Draft, Noise, Verdict
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
+    from draftproof.grammar import GrammarCursor
     from draftproof.sampling import History, RowParams
 
 
@@ -28,6 +29,9 @@ class DraftRequest:
     noise: the request's noise.
     share_target_field: the verifier accepts drafts that look at the target's field.
     row_params, history: the request's sampling parameters and history, for drafters that sample.
+    grammar: the request's grammar at the context's end, None without one: a drafter that draws from what its masks
+        allow proposes nothing that the target can't say. forced_ids: what the grammar forces next, with which the
+        engine begins the draft (`forced.propose_after_forced`); they count in num_tokens.
     """
 
     slot: int
@@ -37,6 +41,8 @@ class DraftRequest:
     share_target_field: bool
     row_params: RowParams
     history: History
+    grammar: GrammarCursor | None = None
+    forced_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:

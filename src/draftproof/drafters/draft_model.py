@@ -35,6 +35,7 @@ from draftproof.core import Draft, Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.same_tokenizer import check_same_tokenizer
 from draftproof.errors import LawError, ParameterError
+from draftproof.grammar import GrammarCursor
 from draftproof.sampling import History, SamplerChain
 from draftproof.targets.base import ScoreRequest, Target
 
@@ -51,6 +52,7 @@ class _Turn:
     history: History
     next_ids: tuple[int, ...]
     num_tokens: int
+    grammar: GrammarCursor | None
 
     @property
     def slot(self) -> int:
@@ -111,7 +113,7 @@ class DraftModelDrafter:
 
     def _begin(self, request: DraftRequest) -> _Turn:
         context_ids, start = request.context_ids, len(request.context_ids)
-        turn = _Turn(request, Draft.empty(start), request.history, (), 0)
+        turn = _Turn(request, Draft.empty(start), request.history, (), 0, request.grammar)
         if request.num_tokens == 0 or not 1 <= start <= self.model.max_model_len:
             return turn
         num_cached = self._keep_common(request.slot, context_ids)
@@ -177,7 +179,8 @@ class DraftModelDrafter:
     def _checked(self, turn: _Turn, law: Law | LawError) -> Law | None:
         if not isinstance(law, LawError):
             return law
-        if self.model.vocab_size < turn.request.row_params.vocab_size:
+        # NaN was looked for already: what is left is a row that masks have emptied.
+        if turn.grammar is not None or self.model.vocab_size < turn.request.row_params.vocab_size:
             return None
         raise self._error(turn, law.message) from law
 

@@ -7,9 +7,11 @@ from time import perf_counter
 
 from draftproof.core import Draft
 from draftproof.drafters.base import Drafter, DraftRequest
+from draftproof.drafters.forced import propose_after_forced
 from draftproof.engine.request import Request
 from draftproof.engine.turn import Turn
 from draftproof.errors import DraftproofError
+from draftproof.grammar import forced_ids
 from draftproof.targets.base import Target
 
 
@@ -25,13 +27,16 @@ def num_asked(target: Target, drafter: Drafter | None, request: Request, num_mis
     if most <= 0:
         return 0
     try:
-        request.confidence = drafter.confidence(request.slot, request.context_ids)
+        request.forced_ids = forced_ids(request.grammar, most) if request.grammar is not None else ()
+        num_forced = len(request.forced_ids)
+        context_ids = [*request.context_ids, *request.forced_ids] if num_forced else request.context_ids
+        request.confidence = drafter.confidence(request.slot, context_ids)
     except Exception as error:  # whatever a drafter raises is its request's failure alone
         request.fail_with(error)
         return 0
     if request.confidence is None and not drafter.proposes_without_confidence:
-        return 0
-    return min(most, request.length_policy.num_tokens(request.confidence))
+        return num_forced
+    return min(most, num_forced + request.length_policy.num_tokens(request.confidence))
 
 
 def propose(drafter: Drafter | None, turns: Sequence[Turn]) -> None:
@@ -48,7 +53,7 @@ def propose(drafter: Drafter | None, turns: Sequence[Turn]) -> None:
             continue
         turn.draft = draft
         if turn.request.length_policy is not None:
-            turn.request.length_policy.observe_draft_cost(len(draft), seconds)
+            turn.request.length_policy.observe_draft_cost(max(len(draft) - len(turn.request.forced_ids), 0), seconds)
 
 
 def _draft_request(turn: Turn) -> DraftRequest:
@@ -61,13 +66,15 @@ def _draft_request(turn: Turn) -> DraftRequest:
         share_target_field=request.verifier.guarantee == "replay" and request.share_target_noise,
         row_params=request.row_params,
         history=request.history,
+        grammar=request.grammar,
+        forced_ids=request.forced_ids[: turn.num_asked],
     )
 
 
 def _proposed(drafter: Drafter, asked: Sequence[DraftRequest]) -> Sequence[Draft | Exception]:
     """One draft for each request. A drafter that fails on one of a batch is asked again, one by one."""
     try:
-        return [_checked(draft, ask) for draft, ask in zip(drafter.propose(asked), asked, strict=True)]
+        return [_checked(draft, ask) for draft, ask in zip(propose_after_forced(drafter, asked), asked, strict=True)]
     except Exception as error:  # whatever a drafter raises is its request's failure alone
         if len(asked) == 1:
             return [error]

@@ -14,6 +14,7 @@ import torch
 from draftproof.core import Draft
 from draftproof.engine.request import Request
 from draftproof.errors import LawError
+from draftproof.grammar import masks_of, with_grammar
 from draftproof.sampling import Mask, SamplerChain
 from draftproof.verify.base import Row
 
@@ -27,15 +28,21 @@ def laws_of(
 ) -> list[Row]:
     """[1 + len(draft)] laws or errors.
 
-    logits: [1 + len(draft), >= V]; row 0 after the context, row i + 1 after node i. masks: one for each row
-    (True = allowed, [V]; None = every token), as what constrains the request gives them.
+    logits: [1 + len(draft), >= V]; row 0 after the context, row i + 1 after node i.
     """
+    masks = None if request.grammar is None else masks_of(request.grammar, draft)
     histories = [request.history]
     for node, token_id in enumerate(draft.token_ids):
         histories.append(histories[draft.parents[node] + 1].extended((token_id,)))
     rows = chain.laws(logits, request.row_params, histories, masks=masks, errors="return")
     depths = (0, *(depth + 1 for depth in draft.depths))
     return [
-        row.at(request.request_id, draft.start + depth) if isinstance(row, LawError) else row
-        for row, depth in zip(rows, depths, strict=True)
+        _located(row, None if masks is None else masks[index]).at(request.request_id, draft.start + depth)
+        if isinstance(row, LawError)
+        else row
+        for index, (row, depth) in enumerate(zip(rows, depths, strict=True))
     ]
+
+
+def _located(error: LawError, mask: Mask | None) -> LawError:
+    return error if mask is None else with_grammar(error, mask)
