@@ -1,0 +1,1 @@
+"""What other packages' code computes for tiny random drafters; `make.py` says how the files came about."""
