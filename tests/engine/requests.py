@@ -16,7 +16,7 @@ from tests.engine.tables import table
 CHAIN = SamplerChain()
 
 
-class FaultyTarget(TableTarget):
+class Faults:
     """A row of NaN after the token 4; and one call that fails as a whole, or is interrupted, when told to."""
 
     fails_next: BaseException | None = None
@@ -24,13 +24,18 @@ class FaultyTarget(TableTarget):
     def score(self, requests):
         if self.fails_next is not None:
             error, self.fails_next = self.fails_next, None
-            super().score(requests[: len(requests) // 2])  # what had been appended by then stays behind
+            if len(requests) > 1:
+                super().score(requests[: len(requests) // 2])  # what had been appended by then stays behind
             raise error
         scores = super().score(requests)
         for request, rows in zip(requests, scores, strict=True):
             scored = request.token_ids[request.first_row :]
             rows[[index for index, token_id in enumerate(scored) if token_id == 4]] = math.nan
         return scores
+
+
+class FaultyTarget(Faults, TableTarget):
+    """A table with faults."""
 
 
 class FaultyDrafter(TableDrafter):
@@ -45,10 +50,9 @@ class FaultyDrafter(TableDrafter):
 class Bench:
     """An engine over a table, with admission; `add` queues a request and remembers what it has to say."""
 
-    def __init__(self, *, seed=0, num_slots=3, drafter=None, verifier="keyed", tokens=4, target=None, **engine):
-        self.law = table(seed)
+    def __init__(self, *, target=None, num_slots=3, drafter=None, verifier="keyed", tokens=4, **engine):
         limits = {name: engine.pop(name) for name in ("max_model_len", "max_num_cached_tokens") if name in engine}
-        self.target = target or FaultyTarget(self.law, num_slots=num_slots, **limits)
+        self.target = target or FaultyTarget(table(), num_slots=num_slots, **limits)
         config = None
         if drafter is not None:
             config = SpeculativeConfig(num_speculative_tokens=tokens, draft_length="fixed", verifier=verifier)
@@ -80,14 +84,15 @@ class Bench:
 
 
 def said(request):
-    """What a request ended with: its tokens, why, and where an error was."""
+    """What a request ended with: its tokens, with their logprobs if asked for, why, and where an error was."""
     reason = request.stop.finish_reason if request.stop else None
-    return [token.token_id for token in request.emitted], reason, request.error and request.error.position
+    tokens = [(token.token_id, token.logprobs and token.logprobs.own) for token in request.emitted]
+    return tokens, reason, request.error and request.error.position
 
 
-def alone(bench, prompt_ids, params):
+def alone(target, prompt_ids, params):
     """The same request in an engine of its own, plain, in one piece."""
-    single = Bench(target=FaultyTarget(bench.law, max_model_len=bench.target.max_model_len))
+    single = Bench(target=target)
     request = single.add(prompt_ids, params)
     single.run()
     return said(request)

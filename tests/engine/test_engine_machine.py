@@ -10,16 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from draftproof import SamplingParams
 from draftproof.errors import QueueFullError
-from tests.engine.requests import Bench, FaultyDrafter, alone, held, said
+from tests.engine.requests import Bench, FaultyDrafter, FaultyTarget, alone, held, said
 from tests.engine.tables import table
 
 MAX_MODEL_LEN, MAX_WAITING = 48, 6
 SHARED = [1, 2, 3, 0, 1, 2, 5, 3, 0, 1, 2, 2, 3, 1, 0, 5, 3, 3, 2, 1]
 """Prompts begin with parts of this, so that prefixes are shared."""
 
-prompts = st.tuples(st.integers(0, len(SHARED)), st.lists(st.integers(0, 5), min_size=1, max_size=12)).map(
-    lambda parts: SHARED[: parts[0]] + parts[1]
-)
+prompts = st.tuples(st.integers(0, len(SHARED)), st.lists(st.integers(0, 5), min_size=1, max_size=12))
 parameters = st.builds(
     SamplingParams,
     seed=st.integers(0, 5),
@@ -29,12 +27,29 @@ parameters = st.builds(
     min_p=st.sampled_from([0.0, 0.05]),
     stop_token_ids=st.sampled_from([(), (2,), (0, 3)]),
     allowed_token_ids=st.sampled_from([None, (0, 1, 2, 3, 5), (0, 1, 2, 3, 5)]),
+    logprobs=st.sampled_from([None, 0]),
     detokenize=st.just(False),
 )
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """`expected`: what each request says alone."""
+    """Over a table, whose slots show the tokens that they hold. `shared`: what prompts begin with parts of."""
+
+    shared = SHARED
+
+    def make_target(self, num_slots, spare):
+        return FaultyTarget(
+            table(), num_slots=num_slots, max_model_len=MAX_MODEL_LEN, max_num_cached_tokens=MAX_MODEL_LEN + spare
+        )
+
+    def make_drafter(self):
+        return FaultyDrafter(table(1))
+
+    def alone(self, prompt_ids, params):
+        return alone(FaultyTarget(table(), max_model_len=MAX_MODEL_LEN), prompt_ids, params)
+
+    def held(self, slot):
+        return held(self.target, slot)
 
     @initialize(
         num_slots=st.integers(1, 4),
@@ -46,11 +61,9 @@ class EngineMachine(RuleBasedStateMachine):
     )
     def begin(self, num_slots, spare, budget, share, tokens, speculates):
         self.bench = Bench(
-            num_slots=num_slots,
-            drafter=FaultyDrafter(table(1)) if speculates else None,
+            target=self.make_target(num_slots, spare),
+            drafter=self.make_drafter() if speculates else None,
             tokens=tokens,
-            max_model_len=MAX_MODEL_LEN,
-            max_num_cached_tokens=MAX_MODEL_LEN + spare,
             max_num_batched_tokens=budget,
             max_num_waiting=MAX_WAITING,
             enable_prefix_caching=share,
@@ -60,6 +73,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(prompt=prompts, params=parameters, priority=st.integers(0, 1), plain=st.booleans())
     def add(self, prompt, params, priority, plain):
+        num_shared, rest = prompt
+        prompt = self.shared[: num_shared * len(self.shared) // len(SHARED)] + rest
         request = self.bench.make(prompt, params, priority=priority, plain=plain)
         if self.engine.num_waiting >= MAX_WAITING:
             try:
@@ -127,18 +142,17 @@ class EngineMachine(RuleBasedStateMachine):
         assert len(set(taken)) == len(taken) and all(slot >= 0 for slot in taken)
         assert sorted([*taken, *slots._empty, *slots._parked]) == list(range(self.target.num_slots))
         assert all(self.target.length(slot) == 0 for slot in slots._empty)
-        assert sum(self.target.length(slot) for slot in range(self.target.num_slots)) <= (
-            self.target.max_num_cached_tokens
-        )
+        lengths = [self.target.length(slot) for slot in range(self.target.num_slots)]
+        assert sum(map(self.target.num_columns, lengths)) <= self.target.max_num_cached_tokens
         for request in scheduler.running:
-            assert held(self.target, request.slot) == request.context_ids[: request.num_cached]
+            assert self.held(request.slot) == request.context_ids[: request.num_cached]
         assert all(request.slot == -1 and not request.is_finished for request in scheduler.waiting)
 
     @invariant()
     def the_index_holds_committed_entries_only(self):
         index = self.engine.slots.index
         for slot, entry in index._published.items():
-            assert held(self.target, slot)[: entry.length] == list(entry.token_ids[: entry.length])
+            assert self.held(slot)[: entry.length] == list(entry.token_ids[: entry.length])
             assert entry.length <= self.target.length(slot)
         assert set(index._published) <= {request.slot for request in self.engine.scheduler.running} | set(
             self.engine.slots._parked
@@ -150,7 +164,7 @@ class EngineMachine(RuleBasedStateMachine):
         for request in self.requests:
             if not request.is_finished or request.request_id == "checked":
                 continue
-            tokens, reason, position = alone(self.bench, list(request.prompt_ids), request.params)
+            tokens, reason, position = self.alone(list(request.prompt_ids), request.params)
             if request.request_id in self.aborted:
                 assert said(request)[0] == tokens[: len(request.emitted)] and said(request)[1] == "abort"
             elif request.request_id in self.broken:
