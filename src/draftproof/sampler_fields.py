@@ -18,7 +18,8 @@ from draftproof.validation import checked_integer, checked_real, checked_strings
 LONGEST_BREAKER: Final = 40
 """Bytes of a DRY sequence breaker; llama.cpp cuts longer ones off."""
 
-_REFUSED_AT_ZERO: Final = {"typical_p": 1.0, "xtc_probability": 0.0, "dynatemp_range": 0.0}
+REFUSED_AT_ZERO: Final = {"typical_p": 1.0, "xtc_probability": 0.0, "dynatemp_range": 0.0}
+"""Fields that temperature 0 refuses, with their values that are off: the largest logit need not survive them."""
 _REFUSED_WITH_MIROSTAT: Final = {
     "top_k": (0, -1),
     "top_p": (1.0,),
@@ -98,7 +99,7 @@ class SamplerFields:
     def check_samplers_together(self) -> None:
         """Raise ParameterError for samplers that can't be honoured together, or not at this temperature."""
         if getattr(self, "temperature") == 0.0:  # noqa: B009  # a field of the class that has these fields
-            for name, off in _REFUSED_AT_ZERO.items():
+            for name, off in REFUSED_AT_ZERO.items():
                 if getattr(self, name) != off:
                     raise ParameterError(
                         name,

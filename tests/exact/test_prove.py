@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from draftproof.core import Draft, Noise
+from draftproof.core import Draft, Key, Noise, Purpose
 from draftproof.verify import VERIFIERS, get_verifier
-from draftproof.verify.chain_tables import CHAIN_SETTINGS
+from draftproof.verify.chain_settings import CHAIN_SETTINGS
 from draftproof.verify.combinations import CHAINS, combinations, shapes_of, takes_ranks
 from draftproof.verify.exact import enumerate_steps, max_error, output_law, speculative_step
 from draftproof.verify.mutants.base import constant
@@ -72,7 +72,7 @@ def test_an_error_is_measured_exactly() -> None:
     target = constant("1/3 2/3")
 
     def step(context: Context, noise: Noise) -> tuple[int, ...]:
-        return (0,) if noise.coin((17, 1, 0), Fraction(2, 3)) else (1,)  # type: ignore[arg-type]
+        return (0,) if noise.coin(Key(Purpose.COIN, 1), Fraction(2, 3)) else (1,)
 
     found = enumerate_steps(step, target)
     assert found.law == {(0,): Fraction(2, 3), (1,): Fraction(1, 3)}

@@ -1,7 +1,7 @@
 """What `prove` runs over: every verifier, draft law and topology, and the instances for each.
 
 An instance is a pair of random prefix-dependent tables (see `tables.PAIR_KINDS`) or a pair of logits tables through
-the sampler chain with penalties and filters on (`chain_tables.CHAIN_SETTINGS`). Its size is bounded by the number of
+the sampler chain with penalties and filters on (`chain_settings.CHAIN_SETTINGS`). Its size is bounded by the number of
 random paths, which grows with vocabulary to the power of the drafted tokens: up to 4 tokens and drafts of 3 in one
 pass, up to 3 tokens in two passes; trees of random tokens have the smaller vocabularies. A verifier is proved on the
 topologies that it takes, with siblings drawn as it wants them.
@@ -16,7 +16,8 @@ from typing import Final, Literal, TypeAlias, cast
 from draftproof.core import Siblings
 from draftproof.verify import VERIFIERS
 from draftproof.verify.base import Verifier
-from draftproof.verify.chain_tables import CHAIN_SETTINGS, chain_pair
+from draftproof.verify.chain_settings import CHAIN_SETTINGS, PENALTIES, SAMPLER_SETTINGS, allows_zero
+from draftproof.verify.chain_tables import chain_pair
 from draftproof.verify.proposals import Shape
 from draftproof.verify.tables import PAIR_KINDS, Pair, PairKind, random_pair
 
@@ -84,6 +85,8 @@ def combinations(*, quick: bool = False) -> Iterator[Combination]:
                         instances = _tree_instances(law, shape, num_passes)
                     else:
                         instances = _sampled_tree_instances(law, verifier.siblings, shape, num_passes)
+                    if name == "greedy":
+                        instances = [instance for instance in instances if allows_zero(instance.kind)]
                     if instances:
                         yield Combination(name, law, shape, num_passes, tuple(instances))
 
@@ -106,7 +109,7 @@ def _quick(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instance]:
         return [Instance("zeros", 2)] if is_chain and len(shape) <= 2 else []
     instances = [Instance("plain", 2), Instance("zeros", 3 if is_chain and len(shape) <= 2 else 2)]
     if shape == (1, 1) and law == "Dense":
-        instances.append(Instance("repetition, presence and frequency penalties", 2))
+        instances.append(Instance(PENALTIES, 2))
     return instances
 
 
@@ -114,17 +117,19 @@ def _chain_instances(law: DraftLaw, length: int, num_passes: int) -> list[Instan
     if law == "every draft":
         return _all(("plain", "zeros", "one-hot"), (2, 3) if num_passes == 1 or length == 1 else (2,))
     if num_passes == 1:
-        settings = list(CHAIN_SETTINGS) if length <= 2 else list(CHAIN_SETTINGS)[:1]
+        settings = [name for name in CHAIN_SETTINGS if name not in SAMPLER_SETTINGS] if length <= 2 else [PENALTIES]
         return _all(PAIR_KINDS, (2, 3, 4)) + _all(settings, (3,))
-    settings = list(CHAIN_SETTINGS)[:1]
+    settings = [PENALTIES]
+    # Two passes over two drafts: a state that a rejected run left behind, or a coin drawn again, would show.
+    samplers = _all(list(SAMPLER_SETTINGS), (2,)) if length == 2 and law != "Sparse" else []
     if law == "PointMass" and length < 3:
-        return _all(PAIR_KINDS, (2, 3)) + _all(settings, (3,))
+        return _all(PAIR_KINDS, (2, 3)) + _all(settings, (3,)) + samplers
     if law == "PointMass":
         return _all(PAIR_KINDS, (2,)) + _all(("zeros",), (3,))
     if length == 1:
         return _all(PAIR_KINDS, (2, 3)) + _all(settings, (3,))
     if length == 2:
-        return _all(PAIR_KINDS, (2,)) + _all(_TWO_PASS_KINDS[:2], (3,)) + _all(settings, (2,))
+        return _all(PAIR_KINDS, (2,)) + _all(_TWO_PASS_KINDS[:2], (3,)) + _all(settings, (2,)) + samplers
     return _all(_TWO_PASS_KINDS[:2], (2,))
 
 
@@ -133,8 +138,9 @@ def _tree_instances(law: DraftLaw, shape: Shape, num_passes: int) -> list[Instan
         return _all(("plain", "one-hot"), (2,)) if num_passes == 1 else []
     if law == "PointMass":
         if num_passes == 2:
-            return _all(_TWO_PASS_KINDS, (2, 3))
-        return _all(PAIR_KINDS, (2, 3, 4)) + _all(list(CHAIN_SETTINGS)[:1], (3,))
+            samplers = _all(list(SAMPLER_SETTINGS), (2,)) if shape == (2, 1) else []
+            return _all(_TWO_PASS_KINDS, (2, 3)) + samplers
+        return _all(PAIR_KINDS, (2, 3, 4)) + _all([PENALTIES], (3,))
     if num_passes == 2:
         return _all(("zeros", "ties"), (2,)) if shape == (2, 1) else []
     largest: dict[Shape, list[Instance]] = {
@@ -155,7 +161,7 @@ def _sampled_tree_instances(law: DraftLaw, siblings: Siblings, shape: Shape, num
         return instances
     instances.append(Instance("plain", 3))
     if shape == (2, 1):
-        return [*instances, *_all(PAIR_KINDS[2:], (3,)), Instance("plain", 4), *_all(list(CHAIN_SETTINGS)[:1], (2,))]
+        return [*instances, *_all(PAIR_KINDS[2:], (3,)), Instance("plain", 4), *_all([PENALTIES], (2,))]
     return [*instances, Instance("plain", 4)] if siblings is Siblings.RANKED_AND_ONE else instances
 
 

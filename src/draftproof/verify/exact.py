@@ -6,8 +6,9 @@ common length; `max_error(...)` compares it with the product of the target's con
 exact verifier's error is 0, a Fraction, not a tolerance. `enumerate_steps` does both for any step, wrong ones too.
 
 What a path's continuation is follows from the guarantee. Under an exact-law verifier later passes use noise that nobody
-has seen: the target's conditionals. Under a replay verifier the next tokens are functions of the positions' own noise,
-which a draft may have looked at: the conditionals given what is known of it. Where nothing was looked at the two agree.
+has seen, XTC's coins aside, which persist: the target's conditionals, given the coins that were looked at. Under a
+replay verifier the next tokens are functions of the positions' own noise, which a draft may have looked at: the
+conditionals given what is known of it. Where nothing was looked at the two agree.
 
 The state that a pass hands on is the context and what is known about every key asked so far, so noise that two passes
 share is seen as shared. A pass is enumerated once for each context and each state of the keys that it asks.
@@ -107,7 +108,7 @@ def speculative_step(verifier: Verifier, target: Table, drafter: Proposer, *, te
 
     def step(context: Context, noise: Noise) -> tuple[int, ...]:
         draft = drafter(context, noise)
-        return verifier.verify(draft, target_rows(target, context, draft), noise, telemetry=telemetry).token_ids
+        return verifier.verify(draft, target.rows(context, draft, noise), noise, telemetry=telemetry).token_ids
 
     return step
 
@@ -133,7 +134,7 @@ def enumerate_steps(
         emitted: Context, known: dict[Key, Interval], probability: Fraction, num_left: int, mismatches: int
     ) -> None:
         if num_left == 0:
-            stopped[emitted, _known_ahead(known, len(prompt + emitted)) if replay else ()] += probability
+            stopped[emitted, _known_ahead(known, len(prompt + emitted), replay)] += probability
             counts[0] += 1
             counts[1] += mismatches > 0
             return
@@ -150,17 +151,19 @@ def enumerate_steps(
     return Enumeration(*_laws(target, prompt, stopped), *counts)
 
 
-_Ahead: TypeAlias = tuple[tuple[int, Interval], ...]
-"""(position, what is known of its field) for positions that come after the emitted tokens."""
+_Ahead: TypeAlias = tuple[tuple[int, Purpose, Interval], ...]
+"""(position, purpose, what is known of it) of what persists at positions that come after the emitted tokens."""
 _Stopped: TypeAlias = defaultdict[tuple[Context, _Ahead], Fraction]
 
 
-def _known_ahead(known: dict[Key, Interval], end: int) -> _Ahead:
+def _known_ahead(known: dict[Key, Interval], end: int, replay: bool) -> _Ahead:
+    # Coins persist under every verifier; the target's field is what the next tokens are drawn with under replay alone.
+    purposes = (Purpose.TARGET, Purpose.XTC) if replay else (Purpose.XTC,)
     return tuple(
         sorted(
-            (key.position, interval)
+            (key.position, key.purpose, interval)
             for key, interval in known.items()
-            if key.purpose is Purpose.TARGET and key.index == 0 and key.position >= end
+            if key.purpose in purposes and key.index == 0 and key.position >= end
         )
     )
 
@@ -199,7 +202,7 @@ class _Passes:
             return emitted, True
         plain = context
         for _ in emitted:
-            plain = (*plain, self._replay_target.law(plain).draw(noise, Key(Purpose.TARGET, len(plain))))
+            plain = (*plain, self._replay_target.law_given(plain, noise).draw(noise, Key(Purpose.TARGET, len(plain))))
         return emitted, plain == context + emitted
 
 
@@ -221,14 +224,16 @@ def _laws(target: Table, prompt: Context, stopped: _Stopped) -> tuple[dict[Conte
             (*sequence, token): probability * target_prob
             for sequence, probability in expected.items()
             for token, target_prob in enumerate(target.probs(prompt + sequence))
+            if target_prob
         }
         for (sequence, ahead), mass in arriving[size].items():
             position = len(prompt) + size
-            interval = dict(ahead).get(position, WHOLE)
+            here = {purpose: interval for at, purpose, interval in ahead if at == position}
             rest = tuple(known for known in ahead if known[0] > position)
-            for token, share in enumerate(_shares(target.probs(prompt + sequence), interval)):
-                if share:
-                    arriving[size + 1][(*sequence, token), rest] += mass * share
+            for weight, probs in target.cases(prompt + sequence, here.get(Purpose.XTC, WHOLE)):
+                for token, share in enumerate(_shares(probs, here.get(Purpose.TARGET, WHOLE))):
+                    if share:
+                        arriving[size + 1][(*sequence, token), rest] += mass * weight * share
     for (sequence, _), mass in arriving[length].items():
         law[sequence] += mass
     return dict(law), expected

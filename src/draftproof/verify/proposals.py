@@ -36,7 +36,7 @@ class Sampled:
     def __call__(self, context: Context, noise: Noise) -> Draft:
         draft = Draft.empty(len(context))
         for parent in _parents(self.shape):
-            law = self.table.law(context + path_token_ids(draft, parent))
+            law = self.table.law_given(context + path_token_ids(draft, parent), noise)
             draft = draft.draw(law, noise, parent=parent, share_target_field=self.share_target_field)
         return draft
 
@@ -60,7 +60,7 @@ class SampledTree:
         for num_children in self.shape:
             begin = len(draft)
             for parent in level:
-                law = self.table.law(context + path_token_ids(draft, parent))
+                law = self.table.law_given(context + path_token_ids(draft, parent), noise)
                 draft = draft.draw_children(law, noise, num_children, siblings=self.siblings, parent=parent)
             level = list(range(begin, len(draft)))
         return draft

@@ -17,9 +17,9 @@ from typing import Final, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from draftproof.core import Dense, Law, Number, PointMass, Sparse, Weights
+from draftproof.core import ROOT, Dense, Draft, Law, Noise, Number, PointMass, Sparse, Weights
 from draftproof.errors import ParameterError
-from draftproof.verify.oracle import as_fraction
+from draftproof.verify.oracle import Interval, as_fraction
 
 Context: TypeAlias = tuple[int, ...]
 Form: TypeAlias = Literal["PointMass", "Dense", "Sparse", "mixed"]
@@ -58,6 +58,20 @@ class Table(ABC):
             total = sum(weights, Fraction(0))
             found = self._probs[context] = tuple(weight / total for weight in weights)
         return found
+
+    def law_given(self, context: Context, noise: Noise) -> Law:
+        """The law after `context` given what persists of `noise`, a position's XTC coin; `law` is their mixture."""
+        return self.law(context)
+
+    def cases(self, context: Context, coin: Interval) -> list[tuple[Fraction, tuple[Fraction, ...]]]:
+        """(probability, exact probabilities) of each law that `law_given` may give, if the coin lies in `coin`."""
+        return [(Fraction(1), self.probs(context))]
+
+    def rows(self, context: Context, draft: Draft, noise: Noise) -> list[Law]:
+        """The len(draft) + 1 rows that a verifier is given: after the context and after each node."""
+        nodes = range(ROOT, len(draft))
+        paths = [tuple(draft.token_ids[index] for index in draft.path_to(node)) for node in nodes]
+        return [self.law_given(context + path, noise) for path in paths]
 
     @abstractmethod
     def _law(self, context: Context) -> Law:
@@ -143,6 +157,12 @@ class Reformed(Table):
 
     def _law(self, context: Context) -> Law:
         return law_of(self._table.probs(context), self._form)
+
+    def law_given(self, context: Context, noise: Noise) -> Law:
+        given = self._table.law_given(context, noise)
+        if given is self._table.law(context):
+            return self.law(context)
+        return law_of([as_fraction(given.prob(token_id)) for token_id in range(self.vocab_size)], self._form)
 
 
 def random_pair(kind: PairKind, vocab_size: int, seed: int, *, target_form: Form = "mixed") -> Pair:

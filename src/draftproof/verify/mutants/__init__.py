@@ -51,6 +51,8 @@ def all_mutants() -> tuple[Mutant, ...]:
         paths,
         residuals,
         rows,
+        sampler_coins,
+        samplers,
         sequences,
         siblings,
         streams,
@@ -70,6 +72,8 @@ def all_mutants() -> tuple[Mutant, ...]:
         *paths.MUTANTS,
         *streams.MUTANTS,
         *rows.build(),
+        *samplers.build(),
+        *sampler_coins.build(),
     )
 
 
