@@ -39,10 +39,10 @@ def watch(drafter):
     seen = {0: [], 1: []}
     laws = drafter.drawing.laws
 
-    def watched(method, requests, drafts, histories, logits, **rest):
-        for row, asked in enumerate(requests):
-            seen[asked.slot].append(logits[row])
-        return laws(method, requests, drafts, histories, logits, **rest)
+    def watched(method, turns, logits, **rest):
+        for row, turn in enumerate(turns):
+            seen[turn.request.slot].append(logits[row])
+        return laws(method, turns, logits, **rest)
 
     # `Drawing` has slots: the class's method is what can be put in place of.
     drafter.drawing = type("Watched", (), {"laws": staticmethod(watched), "draw": drafter.drawing.draw})()

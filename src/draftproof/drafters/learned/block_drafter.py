@@ -17,7 +17,8 @@ below it. That number is known before the slot's token is drawn, so no token is 
 
 Cache: only features of committed positions are kept; the block's own keys are overwritten. With a of the drafts
 accepted, the next proposal adds the a + 1 positions whose features the verification has made (`context.py`).
-Edge cases: the draft ends where the drafter's vocabulary holds no token that the request allows. NaN raises LawError.
+Edge cases: the draft ends where the drafter's vocabulary holds no token that the request allows; it is empty where the
+target hasn't read the context yet (the pass that prefills it). NaN raises LawError.
 
 Sources: see `block_model.py`.
 """
@@ -25,7 +26,6 @@ Sources: see `block_model.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import torch
@@ -38,32 +38,11 @@ from draftproof.drafters.learned.context import DraftContext
 from draftproof.drafters.learned.drawing import Drawing, candidate_law
 from draftproof.drafters.learned.head import TargetEnds
 from draftproof.drafters.learned.modules import Attend
-from draftproof.sampling import History
+from draftproof.drafters.learned.turn import Turn
 from draftproof.targets.base import TappedTarget
 
 _CHUNK: Final = 512
 """Positions whose context keys are made in one go."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """One request while its draft grows. previous_ids: the token before the next slot. state: of a recurrent head."""
-
-    request: DraftRequest
-    draft: Draft
-    history: History
-    num_tokens: int
-    row: int = -1
-    state: torch.Tensor | None = None
-    laws: list[Law] = field(default_factory=list)
-
-    @property
-    def previous_id(self) -> int:
-        return self.draft.token_ids[-1] if len(self.draft) else self.request.context_ids[-1]
-
-    @property
-    def is_done(self) -> bool:
-        return len(self.draft) >= self.num_tokens
 
 
 class BlockDrafter:
@@ -104,17 +83,10 @@ class BlockDrafter:
 
         Raises LawError for NaN logits. The same requests may then be proposed for again, each alone.
         """
-        turns = [
-            _Turn(request, Draft.empty(len(request.context_ids)), request.history, self._num_tokens(request))
-            for request in requests
-        ]
+        turns = [Turn(request, self._num_tokens(request)) for request in requests]
         going = [turn for turn in turns if not turn.is_done]
         if going:
-            self._read_context([turn.request for turn in going])
-            hidden = self.block_hidden([turn.request for turn in going])
-            for row, turn in enumerate(going):
-                turn.row = row
-            self._draw(going, hidden)
+            self._draw(going, self._run(going))
         return [turn.draft for turn in turns]
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
@@ -128,9 +100,15 @@ class BlockDrafter:
         """None: what this drafter would say costs the forward that the answer is meant to save."""
         return None
 
+    def _run(self, turns: Sequence[Turn]) -> torch.Tensor:
+        """[turns, block_size, hidden]; the turns' rows are set."""
+        self._read_context([turn.request for turn in turns])
+        for row, turn in enumerate(turns):
+            turn.row = row
+        return self.block_hidden([turn.request for turn in turns])
+
     def _num_tokens(self, request: DraftRequest) -> int:
-        fits = 1 <= len(request.context_ids) <= self.target.max_model_len
-        return min(request.num_tokens, self.layout.num_drafts) if fits else 0
+        return min(request.num_tokens, self.layout.num_drafts) if self.context.is_ready(request) else 0
 
     def _read_context(self, requests: Sequence[DraftRequest]) -> None:
         """Append the context keys of positions that are committed and not cached yet."""
@@ -186,7 +164,7 @@ class BlockDrafter:
 
         return attend
 
-    def _draw(self, turns: Sequence[_Turn], hidden: torch.Tensor) -> None:
+    def _draw(self, turns: Sequence[Turn], hidden: torch.Tensor) -> None:
         first = self.layout.first_slot
         hidden = hidden[:, first : first + max(turn.num_tokens for turn in turns)]
         logits = self.model.scaled(self.ends.logits(hidden))
@@ -197,7 +175,7 @@ class BlockDrafter:
             rows = [turn.row for turn in going]
             self._draw_slot(index, going, hidden[rows, index], logits[rows, index])
 
-    def _draw_slot(self, index: int, turns: list[_Turn], hidden: torch.Tensor, logits: torch.Tensor) -> None:
+    def _draw_slot(self, index: int, turns: list[Turn], hidden: torch.Tensor, logits: torch.Tensor) -> None:
         previous = torch.tensor([turn.previous_id for turn in turns], device=hidden.device)
         markov, confidence, selector = (
             self.model.markov_head,
@@ -212,7 +190,7 @@ class BlockDrafter:
             sure = confidence.probability(inputs, index) >= self.confidence_threshold
             for turn, go_on in zip(turns, sure.tolist(), strict=True):
                 if not go_on:
-                    turn.num_tokens = len(turn.draft)
+                    turn.stop()
         if markov is not None and embedded is not None:
             states = [turn.state if turn.state is not None else markov.start(embedded[0]) for turn in turns]
             bias, after = markov.step(embedded, hidden, torch.stack(states))
@@ -225,26 +203,25 @@ class BlockDrafter:
             kept, ids = selector.candidates(logits)
             scores = selector.scores(kept, ids, hidden, previous)
             laws: list[Law | None] = [
-                candidate_law(turn.request, turn.draft, row, own)
-                for turn, row, own in zip(turns, scores, ids, strict=True)
+                candidate_law(turn, row, own) for turn, row, own in zip(turns, scores, ids, strict=True)
             ]
         else:
-            if self.ends.vocab is not None:
-                logits = self.ends.vocab.expand(logits)
-            drafts, histories = [turn.draft for turn in turns], [turn.history for turn in turns]
-            laws = self.drawing.laws(self.method, [turn.request for turn in turns], drafts, histories, logits,
-                                     reduced=self.ends.vocab is not None)  # fmt: skip
+            laws = self._row_laws(turns, logits)
         for turn, law in zip(turns, laws, strict=True):
             if turn.is_done:
                 continue
             if law is None:
-                turn.num_tokens = len(turn.draft)
-                continue
-            turn.draft = self.drawing.draw(turn.draft, law, turn.request)
-            turn.history = turn.history.extended(turn.draft.token_ids[-1:], (law,))
+                turn.stop()
+            else:
+                turn.take(self.drawing.draw(turn.draft, law, turn.request), law)
+
+    def _row_laws(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
+        vocab = self.ends.vocab
+        rows = logits if vocab is None else vocab.expand(logits)
+        return self.drawing.laws(self.method, turns, rows, reduced=vocab is not None)
 
     def _corrected(
-        self, index: int, turns: list[_Turn], previous: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor
+        self, index: int, turns: list[Turn], previous: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor
     ) -> torch.Tensor:
         head = self.model.domino
         if head is None:
@@ -256,3 +233,35 @@ class BlockDrafter:
         if index + self.layout.first_slot < head.first_slot:
             return logits
         return logits + head.correction(hidden, after)
+
+
+class FactorisedDrafter(BlockDrafter):
+    """DFlash without a head that looks back: a slot's law doesn't depend on the tokens before it, so trees grow from
+    one pass."""
+
+    @torch.no_grad()
+    def depth_laws(self, requests: Sequence[DraftRequest]) -> list[list[Law]]:
+        """For each request the laws of its next tokens, by depth; [] where nothing can be drafted.
+
+        Masks of a grammar are those of the first depth: what stands deeper is tested by the target alone.
+        """
+        turns = [Turn(request, self._num_tokens(request)) for request in requests]
+        going = [turn for turn in turns if not turn.is_done]
+        found: dict[int, list[Law]] = {}
+        if going:
+            first = self.layout.first_slot
+            hidden = self._run(going)[:, first : first + max(turn.num_tokens for turn in going)]
+            logits = self.model.scaled(self.ends.logits(hidden))
+            for turn in going:
+                found[turn.request.slot] = self._depths(turn, logits[turn.row])
+        return [found.get(request.slot, []) for request in requests]
+
+    def _depths(self, turn: Turn, logits: torch.Tensor) -> list[Law]:
+        laws: list[Law] = []
+        for depth in range(turn.num_tokens):
+            [law] = self._row_laws([turn], logits[depth : depth + 1])
+            if law is None:
+                break
+            laws.append(law)
+            turn.grammar = None
+        return laws

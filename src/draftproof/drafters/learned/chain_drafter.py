@@ -10,8 +10,9 @@ Noise: one draw per node, as `Draft.draw` says. Why exact: law and token are bor
 
 Cache: entries made from drafted tokens are dropped after every draft. The next proposal writes the entries of the
 accepted positions anew, from the target's true features, so the cache is always that of a fresh prefill (T58, T63).
-Edge cases: a context of one token has no entry, so nothing is drafted. The draft ends where the drafter's vocabulary
-holds no token that the request allows. NaN raises LawError.
+Edge cases: a context of one token has no entry, so nothing is drafted; nor is it where the target hasn't read the
+context yet (the pass that prefills it). The draft ends where the drafter's vocabulary holds no token that the request
+allows. NaN raises LawError.
 
 Sources: `eagle3.py`, `mtp.py`.
 """
@@ -19,7 +20,6 @@ Sources: `eagle3.py`, `mtp.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -31,27 +31,11 @@ from draftproof.drafters.learned.context import DraftContext
 from draftproof.drafters.learned.drawing import Drawing
 from draftproof.drafters.learned.eagle3 import ChainModel
 from draftproof.drafters.learned.head import TargetEnds
-from draftproof.sampling import History
+from draftproof.drafters.learned.turn import Turn
 from draftproof.targets.base import TappedTarget
 
 _CHUNK: Final = 512
 """Entries of one forward."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """One request while its draft grows. hidden [hidden]: what the next entry reads. logits: of the next token."""
-
-    request: DraftRequest
-    draft: Draft
-    history: History
-    num_tokens: int
-    hidden: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return len(self.draft) >= self.num_tokens
 
 
 class ChainDrafter:
@@ -78,10 +62,7 @@ class ChainDrafter:
 
         Raises LawError for NaN logits. The same requests may then be proposed for again, each alone.
         """
-        turns = [
-            _Turn(request, Draft.empty(len(request.context_ids)), request.history, self._num_tokens(request))
-            for request in requests
-        ]
+        turns = [Turn(request, self._num_tokens(request)) for request in requests]
         going = [turn for turn in turns if not turn.is_done]
         if going:
             self._read_context(going)
@@ -104,10 +85,9 @@ class ChainDrafter:
         return None
 
     def _num_tokens(self, request: DraftRequest) -> int:
-        fits = 2 <= len(request.context_ids) <= self.target.max_model_len
-        return request.num_tokens if fits else 0
+        return request.num_tokens if len(request.context_ids) >= 2 and self.context.is_ready(request) else 0
 
-    def _read_context(self, turns: Sequence[_Turn]) -> None:
+    def _read_context(self, turns: Sequence[Turn]) -> None:
         """Write the entries of committed positions that aren't there, the last one in any case for its logits."""
         starts, features, following = [], [], []
         for turn in turns:
@@ -138,7 +118,7 @@ class ChainDrafter:
             self.context.extend(slot, context_ids[self.context.num_cached(slot) :])
         self._score(turns)
 
-    def _extend(self, turns: Sequence[_Turn]) -> None:
+    def _extend(self, turns: Sequence[Turn]) -> None:
         """The entry of the token just drafted, from the entry before's own hidden state."""
         starts = [len(turn.request.context_ids) - 2 + len(turn.draft) for turn in turns]
         ids = torch.tensor([turn.draft.token_ids[-1:] for turn in turns], device=self.target.device)
@@ -165,25 +145,21 @@ class ChainDrafter:
         recycled, outputs = self.model(embedded, hidden, positions, self.cache, mask)
         return recycled, outputs
 
-    def _score(self, turns: Sequence[_Turn]) -> None:
+    def _score(self, turns: Sequence[Turn]) -> None:
         logits = self.ends.logits(torch.stack([turn.logits for turn in turns if turn.logits is not None]))
         if self.ends.vocab is not None:
             logits = self.ends.vocab.expand(logits)
         for row, turn in enumerate(turns):
             turn.logits = logits[row]
 
-    def _draw(self, turns: Sequence[_Turn]) -> None:
+    def _draw(self, turns: Sequence[Turn]) -> None:
         rows = torch.stack([turn.logits for turn in turns if turn.logits is not None])
-        requests, drafts = [turn.request for turn in turns], [turn.draft for turn in turns]
-        histories = [turn.history for turn in turns]
-        reduced = self.ends.vocab is not None
-        laws = self.drawing.laws(self.method, requests, drafts, histories, rows, reduced=reduced)
+        laws = self.drawing.laws(self.method, turns, rows, reduced=self.ends.vocab is not None)
         for turn, law in zip(turns, laws, strict=True):
             if law is None:
-                turn.num_tokens = len(turn.draft)
-                continue
-            turn.draft = self.drawing.draw(turn.draft, law, turn.request)
-            turn.history = turn.history.extended(turn.draft.token_ids[-1:])
+                turn.stop()
+            else:
+                turn.take(self.drawing.draw(turn.draft, law, turn.request), law)
 
 
 def nn_embedding(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:

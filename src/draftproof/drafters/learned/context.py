@@ -45,6 +45,11 @@ class DraftContext:
         """Forget the slot."""
         self._ids.pop(slot, None)
 
+    def is_ready(self, request: DraftRequest) -> bool:
+        """Has the target read all of the context but its newest token? It has not before the first pass."""
+        length = len(request.context_ids)
+        return 1 <= length <= self.target.max_model_len and self.target.length(request.slot) >= length - 1
+
     def features(self, request: DraftRequest, start: int) -> torch.Tensor:
         """[L - 1 - start, taps]: the target's features of the context's positions from `start` to its newest token,
         whose own features don't exist yet. Missing ones are made by running the target again."""

@@ -10,7 +10,7 @@ import torch
 from draftproof.config import SpeculativeConfig
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.learned.backbone_config import backbone_config
-from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.block_drafter import BlockDrafter, FactorisedDrafter
 from draftproof.drafters.learned.block_model import BlockModel
 from draftproof.drafters.learned.chain_drafter import ChainDrafter
 from draftproof.drafters.learned.chain_packaging import (
@@ -52,9 +52,7 @@ def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) ->
     return drafter
 
 
-def load_chain_drafter(
-    model: str, target: Any, chain: SamplerChain, *, method: str, sharpness: float | None = None
-) -> ChainDrafter:
+def load_chain_drafter(model: str, target: Any, chain: SamplerChain, *, method: str) -> ChainDrafter:
     """An EAGLE-3 or MTP drafter from a folder or hub name, for `target`. For MTP the folder may be the target's own.
 
     Raises ModelError for a checkpoint that is truncated, incomplete or another target's, UnsupportedModelError for
@@ -70,7 +68,7 @@ def load_chain_drafter(
     vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
     ends = TargetEnds(target, vocab, getattr(module, "lm_head", None))
     tell(f"drafter {checkpoint.folder}: {module.layout.describe()}")
-    return ChainDrafter(module, target, ends, Drawing(chain, argmax_by_default=False, sharpness=sharpness))
+    return ChainDrafter(module, target, ends, Drawing(chain, argmax_by_default=False))
 
 
 def _eagle3(checkpoint: Checkpoint, target: Any, num_layers: int, hidden_size: int) -> ChainModel:
@@ -99,7 +97,6 @@ def load_block_drafter(
     *,
     method: str,
     confidence_threshold: float = 0.0,
-    sharpness: float | None = None,
 ) -> BlockDrafter:
     """A DFlash or DSpark drafter from a folder or hub name, for `target`.
 
@@ -126,9 +123,10 @@ def load_block_drafter(
         size = layout.draft_vocab_size
         vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
         ends = TargetEnds(target, vocab, module.lm_head)
-        drawing = Drawing(chain, argmax_by_default=layout.method == "dflash" and not layout.selector_rank,
-                          sharpness=sharpness)  # fmt: skip
-        return BlockDrafter(module, target, ends, drawing, confidence_threshold=confidence_threshold)
+        looks_back = layout.markov_rank or layout.selector_rank or layout.domino_state_size
+        drawing = Drawing(chain, argmax_by_default=not looks_back)
+        made = BlockDrafter if looks_back else FactorisedDrafter
+        return made(module, target, ends, drawing, confidence_threshold=confidence_threshold)
 
     drafter = settled(layouts, build, target, where)
     tell(f"drafter {where}: {drafter.layout.describe()}")
