@@ -16,7 +16,7 @@ from pathlib import Path
 PACKAGE = "draftproof"
 ROOT = "draftproof"
 
-BASE = frozenset({"core", "laws", "params", "sampler_fields", "refusals", "structured", "validation", "config", "errors", "noise"})
+BASE = frozenset({"core", "laws", "params", "sampler_fields", "refusals", "structured", "validation", "config", "errors", "noise", "philox"})
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}
 GRAMMAR = SAMPLING | {"grammar"}
@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "defaults": BASE,
     "chat": BASE | {"chat", "outputs"},
     "llm": ENGINE | {"outputs", "chat", "defaults", "llm"},
+    "requests": TOP | {"requests", "refusals"},
     "audit": frozenset({"audit", "verify", "sampling", "targets.toy", ROOT}),
     "render": TOP | {"render"},
     "serve": TOP | {"serve", "render"},

@@ -119,7 +119,7 @@ def refuse_unknown(given: Mapping[str, object], known: Sequence[str]) -> None:
             neutral, hint = REFUSED[name]
             if any(value is item or (type(value) is type(item) and value == item) for item in neutral):
                 continue
-            raise ParameterError(name, value, "left unset, which this release requires", hint)
+            raise ParameterError(name, value, "left unset", hint)
         raise ParameterError(str(name), value, "a field of SamplingParams", _hint(str(name), known))
 
 
