@@ -66,9 +66,9 @@ class SpeculativeConfig(_FromMapping):
     topology: "chain", or "tree": several candidates at a position, `num_tree_nodes` of them in all (32 if unset), on
     paths of up to `max_tree_depth` tokens (8 if unset).
     tree_builder: best_first, top_k or static; static, the default there, under a verifier that tests drawn trees.
-    noise_weight: under keyed, how much the target's noise counts when the drafter chooses (zeta, 0 to 3): unset it is 1
-    for a chain and tuned on line for a tree. sharpness: the power that the drafter's law is raised to before a token is
-    drawn or a tree's candidates are compared; unset it is 1, and tuned for a tree under keyed and match.
+    noise_weight: under keyed, how much the target's noise counts when the drafter chooses (zeta, 0 to 3). sharpness: the
+    power that the drafter's law is raised to before a token is drawn or a tree's candidates are compared. Unset both are
+    1; for a tree under keyed with draft_length "auto" they are tuned on line.
     """
 
     method: str = "ngram"

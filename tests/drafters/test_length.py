@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftproof.drafters.acceptance import AcceptanceRates
-from draftproof.drafters.auto_length import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE, AutoLength
+from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts
+from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE
 from draftproof.drafters.length import FixedLength
 from draftproof.errors import ParameterError
 

@@ -13,6 +13,7 @@ from draftproof.drafters.length import FixedLength, LengthPolicy
 from draftproof.drafters.ngram import NgramDrafter
 from draftproof.drafters.stop_rule import MinDraftProb, StopRule, cut
 from draftproof.drafters.suffix import DEFAULT_MAX_MATCH_LENGTH, SuffixDrafter
+from draftproof.drafters.tree import tree_drafter_of
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
     make = DRAFTERS.get(config.method)
     if make is None:
         raise ParameterError("method", config.method, f"one of {', '.join(DRAFTERS)}")
-    return make(config, target, tokenizer, chain)
+    drafter = make(config, target, tokenizer, chain)
+    return tree_drafter_of(drafter, config) if config.topology == "tree" else drafter
 
 
 def _make_ngram(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:

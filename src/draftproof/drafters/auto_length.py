@@ -4,13 +4,9 @@
 
 E[accepted] comes from committed verdicts (`acceptance`), the times from measured passes (`costs`).
 
-Two guards keep it close to plain decoding on text that can't be guessed:
-- A budget, in plain steps. It starts at FIRST_BUDGET, earns what a pass saved and LOSS_SHARE of each
-  emitted token, pays what a pass lost, and never holds more than FIRST_BUDGET. A draft that could
-  overdraw it, were none of its tokens accepted, is shortened or left out. So in all, by the costs as
-  they were known at each step, at most FIRST_BUDGET + LOSS_SHARE * emitted plain steps are lost.
-- Where n* is 0, a probe is drafted now and then, after 4, 8, 16, … up to 128 steps at that confidence; a probe
-  whose tokens are all accepted brings the interval back to 4, and halves the weight of what was known.
+Two guards keep it close to plain decoding on text that can't be guessed (`guards`): a budget of steps that may be
+lost, and, where n* is 0, probes at intervals that grow. A probe whose tokens are all accepted also halves the weight of
+what was known.
 
 Why it is exact: see `length`. It reads the clock, so under exact-law verifiers the same seed may give another text
 in another run; `use_clock=False` takes costs from a fixed table and shares nothing between requests: the
@@ -24,33 +20,11 @@ from typing import Final
 
 from draftproof.drafters.acceptance import AcceptanceRates, Confidence
 from draftproof.drafters.costs import FIRST_SLOPE, Costs, FixedCosts, LearnedCosts
+from draftproof.drafters.guards import LossBudget, Probing
 from draftproof.errors import ParameterError
 
-FIRST_BUDGET: Final = 2.0
-LOSS_SHARE: Final = 0.03
-FIRST_INTERVAL: Final = 4
-LAST_INTERVAL: Final = 128
 PROBE_LOSS: Final = 0.25
 """A probe is the longest draft whose pass costs at most this share more than a plain step, or one token."""
-
-
-class _Budget:
-    """What may still be lost to drafts that are not accepted, in plain steps."""
-
-    def __init__(self) -> None:
-        self.steps = FIRST_BUDGET
-
-    def settle(self, num_emitted: int, relative_cost: float) -> None:
-        earned = num_emitted - relative_cost + LOSS_SHARE * num_emitted
-        self.steps = min(FIRST_BUDGET, self.steps + earned)
-
-
-class _Probing:
-    """When to try again at a confidence where drafting does not pay."""
-
-    def __init__(self) -> None:
-        self.interval = FIRST_INTERVAL
-        self.num_waited = 0
 
 
 class AutoLength:
@@ -90,12 +64,12 @@ class AutoLength:
             table = cost_table or [1.0 + FIRST_SLOPE * num_drafted for num_drafted in range(max_tokens + 1)]
             self._costs = FixedCosts(table, draft_token_cost)
         self._engine_rates = AcceptanceRates() if use_clock else None
-        self._budget = _Budget()
+        self._budget = LossBudget()
         self._start_request()
 
     def _start_request(self) -> None:
         self._rates = AcceptanceRates(self._engine_rates)
-        self._probing: dict[Confidence, _Probing] = {}
+        self._probing: dict[Confidence, Probing] = {}
         self._probed = False
 
     def for_request(self) -> AutoLength:
@@ -103,7 +77,7 @@ class AutoLength:
         policy = object.__new__(AutoLength)
         policy.max_tokens, policy.use_clock, policy._costs = self.max_tokens, self.use_clock, self._costs
         policy._engine_rates = self._engine_rates
-        policy._budget = self._budget if self.use_clock else _Budget()
+        policy._budget = self._budget if self.use_clock else LossBudget()
         policy._start_request()
         return policy
 
@@ -116,7 +90,7 @@ class AutoLength:
         self._probed = False
         if best > 0:
             return best
-        probing = self._probing.setdefault(confidence, _Probing())
+        probing = self._probing.setdefault(confidence, Probing())
         probing.num_waited += 1
         if probing.num_waited < probing.interval and self._rates.has_tried(confidence):
             return 0
@@ -136,9 +110,7 @@ class AutoLength:
         if num_drafted == 0:
             return
         if self._probed:
-            self._settle_probe(
-                self._probing.setdefault(confidence, _Probing()), num_accepted == num_drafted, confidence
-            )
+            self._settle_probe(self._probing.setdefault(confidence, Probing()), num_accepted == num_drafted, confidence)
         self._rates.observe(num_drafted, num_accepted, confidence)
 
     def observe_cost(self, width: int, seconds: float) -> None:
@@ -159,7 +131,7 @@ class AutoLength:
         return next((length for length in lengths if self._relative_cost(length) <= 1.0 + PROBE_LOSS), 1)
 
     def _affordable(self, length: int) -> int:
-        while length > 0 and self._relative_cost(length) - 1.0 - LOSS_SHARE > self._budget.steps:
+        while length > 0 and not self._budget.affords(self._relative_cost(length)):
             length -= 1
         return length
 
@@ -168,11 +140,8 @@ class AutoLength:
         cost = self._costs.of_pass(1 + num_drafted) + self._costs.of_draft(num_drafted)
         return cost / self._costs.of_pass(1)
 
-    def _settle_probe(self, probing: _Probing, all_accepted: bool, confidence: Confidence) -> None:
-        probing.num_waited = 0
+    def _settle_probe(self, probing: Probing, all_accepted: bool, confidence: Confidence) -> None:
+        probing.settle(paid=all_accepted)
         if all_accepted:
-            probing.interval = FIRST_INTERVAL
             self._rates.forget_half(confidence)
-        else:
-            probing.interval = min(2 * probing.interval, LAST_INTERVAL)
         self._probed = False

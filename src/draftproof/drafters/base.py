@@ -14,6 +14,7 @@ from draftproof.core import Draft, Noise, Verdict
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
+    from draftproof.drafters.auto_nodes import Anticipating
     from draftproof.grammar import GrammarCursor
     from draftproof.sampling import History, RowParams
 
@@ -32,6 +33,8 @@ class DraftRequest:
     grammar: the request's grammar at the context's end, None without one: a drafter that draws from what its masks
         allow proposes nothing that the target can't say. forced_ids: what the grammar forces next, with which the
         engine begins the draft (`forced.propose_after_forced`); they count in num_tokens.
+    anticipating: given where the verifier's output can't depend on the draft: it may look at a draft and cut it.
+    law_power: what a chain's laws are raised to before they are drawn from; see `sharpened`.
     """
 
     slot: int
@@ -43,6 +46,8 @@ class DraftRequest:
     history: History
     grammar: GrammarCursor | None = None
     forced_ids: tuple[int, ...] = ()
+    law_power: float = 1.0
+    anticipating: Anticipating | None = None
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:

@@ -5,6 +5,7 @@ target's own sampler chain makes from the drafter's logits, with the request's p
 extended by those drafts.
 
 Inputs: context_ids [L], num_tokens. Output: a chain of 0 to num_tokens nodes, each with its law.
+The law is raised to request.law_power first (`sharpened`): that is then the one that the token is drawn from.
 Noise: one draw per node. With share_target_field the target's field at the node's own position, so that the
 two models choose alike wherever their laws are alike; else Key(DRAFT, L, node), fresh in every pass.
 Why exact: law and token are born together in `Draft.draw`; the verifier does the rest.
@@ -34,6 +35,7 @@ import torch
 from draftproof.core import Draft, Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.same_tokenizer import check_same_tokenizer
+from draftproof.drafters.sharpened import sharpened
 from draftproof.errors import LawError, ParameterError
 from draftproof.grammar import GrammarCursor
 from draftproof.sampling import History, SamplerChain
@@ -44,8 +46,8 @@ _MOST_SCORED: Final = 2
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One request while its draft grows."""
+class Turn:
+    """One request while its draft grows: where its next law comes from."""
 
     request: DraftRequest
     draft: Draft
@@ -84,7 +86,7 @@ class DraftModelDrafter:
             check_same_tokenizer(target_tokenizer, draft_tokenizer)
         self.model = model
         self.chain = chain
-        self._cached_ids: dict[int, list[int]] = {}
+        self.cached_ids: dict[int, list[int]] = {}
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One chain for each request; see `Drafter.propose`.
@@ -92,45 +94,50 @@ class DraftModelDrafter:
         Raises LawError, which names the drafter, its slot and the position, if the drafter's logits are no
         numbers. The same requests may then be proposed for again, each alone.
         """
-        turns = [self._begin(request) for request in requests]
+        turns = [self.begin(request) for request in requests]
         while going := [turn for turn in turns if not turn.is_done]:
             self._draw_one_each(going)
         return [turn.draft for turn in turns]
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
         """Drop the cache entries that are not in the context."""
-        if slot in self._cached_ids:
-            self._keep_common(slot, context_ids)
+        if slot in self.cached_ids:
+            self.keep_common(slot, context_ids)
 
     def release(self, slot: int) -> None:
         """Empty the slot."""
-        if self._cached_ids.pop(slot, None) is not None:
+        if self.cached_ids.pop(slot, None) is not None:
             self.model.release(slot)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """None: what this drafter would say costs the forward that the answer is meant to save."""
         return None
 
-    def _begin(self, request: DraftRequest) -> _Turn:
+    def begin(self, request: DraftRequest, most_scored: int = _MOST_SCORED) -> Turn:
+        """The request's turn, its slot up to date: `next_ids` are what is missing in the cache, the newest last.
+
+        More than `most_scored` missing tokens are prefilled, all but the newest. num_tokens is 0 where nothing can be
+        drafted.
+        """
         context_ids, start = request.context_ids, len(request.context_ids)
-        turn = _Turn(request, Draft.empty(start), request.history, (), 0, request.grammar)
+        turn = Turn(request, Draft.empty(start), request.history, (), 0, request.grammar)
         if request.num_tokens == 0 or not 1 <= start <= self.model.max_model_len:
             return turn
-        num_cached = self._keep_common(request.slot, context_ids)
+        num_cached = self.keep_common(request.slot, context_ids)
         missing = list(context_ids[num_cached:])
         if not all(0 <= token_id < self.model.vocab_size for token_id in missing):
             return turn
-        if len(missing) > min(_MOST_SCORED, self.model.room(request.slot)):
+        if len(missing) > min(most_scored, self.model.room(request.slot)):
             self.model.prefill(request.slot, missing[:-1])
-            self._cached_ids[request.slot].extend(missing[:-1])
+            self.cached_ids[request.slot].extend(missing[:-1])
             missing = missing[-1:]
         turn.next_ids = tuple(missing)
         turn.num_tokens = request.num_tokens
         return turn
 
-    def _keep_common(self, slot: int, context_ids: Sequence[int]) -> int:
+    def keep_common(self, slot: int, context_ids: Sequence[int]) -> int:
         """Rewind the slot to what it shares with the context without its newest token; how many entries stay."""
-        cached = self._cached_ids.setdefault(slot, [])
+        cached = self.cached_ids.setdefault(slot, [])
         most = min(len(cached), len(context_ids) - 1)
         expected = list(context_ids[:most])
         if cached[:most] != expected:
@@ -140,7 +147,7 @@ class DraftModelDrafter:
             del cached[most:]
         return most
 
-    def _draw_one_each(self, turns: Sequence[_Turn]) -> None:
+    def _draw_one_each(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             if len(turn.next_ids) > self.model.room(turn.slot):
                 turn.num_tokens = len(turn.draft)
@@ -149,24 +156,28 @@ class DraftModelDrafter:
             return
         scores = self.model.score([ScoreRequest(turn.slot, turn.next_ids) for turn in turns])
         for turn in turns:
-            self._cached_ids[turn.slot].extend(turn.next_ids)
-        for turn, law in zip(turns, self._laws(turns, [score[-1] for score in scores]), strict=True):
+            self.cached_ids[turn.slot].extend(turn.next_ids)
+        for turn, law in zip(turns, self.laws(turns, [score[-1] for score in scores]), strict=True):
             if law is None:
                 turn.num_tokens = len(turn.draft)
                 continue
             request = turn.request
-            turn.draft = turn.draft.draw(law, request.noise, share_target_field=request.share_target_field)
+            drawn_from = sharpened(law, request.law_power)
+            turn.draft = turn.draft.draw(drawn_from, request.noise, share_target_field=request.share_target_field)
             turn.next_ids = turn.draft.token_ids[-1:]
-            turn.history = turn.history.extended(turn.next_ids)
+            turn.history = turn.history.extended(turn.next_ids, (law,))
+            turn.grammar = None if turn.grammar is None else turn.grammar.after_all(turn.next_ids)
 
-    def _laws(self, turns: Sequence[_Turn], logits: Sequence[torch.Tensor]) -> list[Law | None]:
+    def laws(self, turns: Sequence[Turn], logits: Sequence[torch.Tensor]) -> list[Law | None]:
         """One law per turn; None where the request's masks leave none of the drafter's ids."""
         rows = torch.stack([self._fitted(turn, row) for turn, row in zip(turns, logits, strict=True)])
         params = [turn.request.row_params for turn in turns]
-        found = self.chain.laws(rows, params, [turn.history for turn in turns], errors="return")
+        histories, noise = [turn.history for turn in turns], [turn.request.noise for turn in turns]
+        masks = [None if turn.grammar is None else turn.grammar.mask for turn in turns]
+        found = self.chain.laws(rows, params, histories, masks=masks, noise=noise, errors="return")
         return [self._checked(turn, law) for turn, law in zip(turns, found, strict=True)]
 
-    def _fitted(self, turn: _Turn, logits: torch.Tensor) -> torch.Tensor:
+    def _fitted(self, turn: Turn, logits: torch.Tensor) -> torch.Tensor:
         """[target's V] the row without ids that the target lacks, and -inf at ids that the drafter lacks."""
         own = logits[: self.model.vocab_size]
         if torch.isnan(own).any() or torch.isposinf(own).any():
@@ -176,7 +187,7 @@ class DraftModelDrafter:
             return own[: turn.request.row_params.vocab_size]
         return torch.nn.functional.pad(own, (0, num_missing), value=-torch.inf)
 
-    def _checked(self, turn: _Turn, law: Law | LawError) -> Law | None:
+    def _checked(self, turn: Turn, law: Law | LawError) -> Law | None:
         if not isinstance(law, LawError):
             return law
         # NaN was looked for already: what is left is a row that masks have emptied.
@@ -184,7 +195,7 @@ class DraftModelDrafter:
             return None
         raise self._error(turn, law.message) from law
 
-    def _error(self, turn: _Turn, message: str) -> LawError:
+    def _error(self, turn: Turn, message: str) -> LawError:
         return LawError(
             f"drafter draft_model, slot {turn.slot}: {message}", position=turn.draft.start + len(turn.draft)
         )

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from draftproof.config import SpeculativeConfig
-from draftproof.drafters.auto_length import AutoLength
-from draftproof.drafters.length import FixedLength, LengthPolicy
+from draftproof.drafters.length import LengthPolicy
+from draftproof.drafters.policies import policy_for
+from draftproof.drafters.sharpened import chain_power
 from draftproof.engine.detokenize import IncrementalDetokenizer
 from draftproof.engine.request import Request
 from draftproof.engine.stop import StopRules
@@ -90,6 +91,7 @@ class Admission:
                 history=row_params.first_history(prompt_ids),
                 context_ids=list(prompt_ids),
                 share_target_noise=self.speculative.share_target_noise if self.speculative else False,
+                law_power=chain_power(self.speculative, verifier) if self.speculative else 1.0,
                 grammar=cursor,
             )
             for index, cursor in enumerate(cursors)
@@ -122,13 +124,7 @@ class Admission:
         if self.speculative is None:
             return None
         if verifier_name not in self._policies:
-            num_tokens = self.speculative.num_speculative_tokens
-            replays = get_verifier(verifier_name).guarantee == "replay"
-            self._policies[verifier_name] = (
-                FixedLength(num_tokens)
-                if self.speculative.draft_length == "fixed"
-                else AutoLength(num_tokens, use_clock=replays)
-            )
+            self._policies[verifier_name] = policy_for(self.speculative, get_verifier(verifier_name))
         return self._policies[verifier_name].for_request()
 
     def _check_prompt(self, request_id: str, prompt_ids: Sequence[int]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from draftproof.core import Draft
+from draftproof.drafters.auto_nodes import AutoNodes
 from draftproof.drafters.base import Drafter, DraftRequest
 from draftproof.drafters.forced import propose_after_forced
 from draftproof.engine.request import Request
@@ -64,11 +65,20 @@ def _draft_request(turn: Turn) -> DraftRequest:
         num_tokens=turn.num_asked,
         noise=request.noise,
         share_target_field=request.verifier.guarantee == "replay" and request.share_target_noise,
+        law_power=request.law_power,
+        anticipating=_anticipating(request),
         row_params=request.row_params,
         history=request.history,
         grammar=request.grammar,
         forced_ids=request.forced_ids[: turn.num_asked],
     )
+
+
+def _anticipating(request: Request) -> AutoNodes | None:
+    """The policy as one that looks at drafts, where the verifier allows it."""
+    policy = request.length_policy
+    looks = isinstance(policy, AutoNodes) and policy.anticipates and not request.verifier.needs_draft_law
+    return policy if looks else None  # type: ignore[return-value]
 
 
 def _proposed(drafter: Drafter, asked: Sequence[DraftRequest]) -> Sequence[Draft | Exception]:

@@ -60,8 +60,6 @@ class Request:
     history: History
     context_ids: list[int]
     share_target_noise: bool = True
-    grammar: GrammarCursor | None = None
-    forced_ids: tuple[int, ...] = ()
     law_power: float = 1.0
     grammar: GrammarCursor | None = None
     forced_ids: tuple[int, ...] = ()

@@ -77,10 +77,13 @@ def builder_of(name: str | None, source: LawSource, max_depth: int) -> TreeBuild
 
 
 def shares_of(config: SpeculativeConfig) -> SharesPolicy:
-    """Fixed where both are given, or nothing is to be tuned; else the arms that have what is given."""
+    """Fixed where both are given, or nothing is to be tuned; else the arms that have what is given.
+
+    Under exact-law verifiers nothing is tuned: what an earlier request has taught would change a later one's text.
+    """
     if config.noise_weight is not None and config.sharpness is not None:
         return FixedShares(Shares(config.noise_weight, config.sharpness))
-    if config.draft_length == "fixed":
+    if config.draft_length == "fixed" or config.verifier != "keyed":
         return FixedShares(
             Shares(
                 1.0 if config.noise_weight is None else config.noise_weight,

@@ -34,5 +34,8 @@ class TreeBuilder(Protocol):
         ...
 
     def chosen(self, tree: Growing) -> NDArray[np.int64]:
-        """The candidates that become the draft, ascending, closed under parents."""
+        """The candidates that become the draft, closed under parents, parents before children.
+
+        What is not worth its time is cut from the end.
+        """
         ...

@@ -14,6 +14,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Draft, Law, Verdict
 from draftproof.drafters.base import DraftRequest
@@ -22,6 +26,7 @@ from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
 from draftproof.drafters.tree.source import LawSource
+from draftproof.drafters.tree.survival import Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
 
 
@@ -33,6 +38,8 @@ class TreeDrafter:
         self.shares: SharesPolicy = FixedShares(shares or Shares()) if isinstance(shares, Shares | None) else shares
         self.method = source.method
         self._scores: dict[int, NoiseScores] = {}
+        self._survival: dict[Shares, Survival] = {}
+        self._verified: dict[int, _Verified] = {}
 
     @property
     def proposes_without_confidence(self) -> bool:
@@ -58,12 +65,20 @@ class TreeDrafter:
         """The source's state and the policy learn from the verdict."""
         self.source.observe(slot, context_ids, verdict)
         self.shares.observe(slot, verdict.num_accepted)
+        verified = self._verified.pop(slot, None)
+        if verified is not None and len(verified.log_weights):
+            # A draft may have begun with tokens that a grammar forced.
+            num_before = verified.start - verdict.decisions[0].position
+            accepted = np.zeros(len(verified.log_weights), dtype=bool)
+            accepted[[node - num_before for node in verdict.path if node >= num_before]] = True
+            self._calibration(verified.shares).observe(verified.log_weights, accepted)
 
     def release(self, slot: int) -> None:
         """Forgets the slot's request."""
         self.source.release(slot)
         self.shares.release(slot)
         self._scores.pop(slot, None)
+        self._verified.pop(slot, None)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """As the source's."""
@@ -99,9 +114,27 @@ class TreeDrafter:
         tree.add(parent, token_ids, log_shares + self.source.log_discount, law)
 
     def _draft(self, tree: Growing) -> Draft:
-        start = len(tree.request.context_ids)
+        request = tree.request
+        start = len(request.context_ids)
         if not tree.num_candidates:
             return Draft.empty(start)
-        token_ids, parents = tree.cut(self.builder.chosen(tree))
-        looked = self._scores[tree.request.slot].noise_weight > 0
-        return Draft.of_token_ids(start, token_ids, parents, looked_at_target_field=looked)
+        scores = self._scores[request.slot]
+        shares = Shares(scores.noise_weight, scores.sharpness)
+        chosen = self.builder.chosen(tree)
+        if request.anticipating is not None:
+            survival = self._calibration(shares).of(tree.log_weights[chosen])
+            chosen = chosen[: request.anticipating.num_worth(survival)]
+        self._verified[request.slot] = _Verified(start, shares, tree.log_weights[chosen])
+        token_ids, parents = tree.cut(chosen)
+        return Draft.of_token_ids(start, token_ids, parents, looked_at_target_field=scores.noise_weight > 0)
+
+    def _calibration(self, shares: Shares) -> Survival:
+        return self._survival.setdefault(shares, Survival())
+
+
+class _Verified(NamedTuple):
+    """What became of a slot's last tree. start: its first token's position. log_weights: [n] of its nodes."""
+
+    start: int
+    shares: Shares
+    log_weights: NDArray[np.float64]

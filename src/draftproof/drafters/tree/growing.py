@@ -103,18 +103,17 @@ class Growing:
         return [int(i) for i in found[np.argsort(-weights[found], kind="stable")][:num_wanted]]
 
     def best(self, num_wanted: int, min_log_weight: float = -np.inf) -> NDArray[np.int64]:
-        """The candidates of the largest weights, in the order in which they were added: parents before children.
+        """The candidates of the largest weights, the largest first: parents before children.
 
         Of equal ones the earlier, so that a parent is never left out where its child is in. None below
         `min_log_weight`.
         """
         weights = self.log_weights
         possible = np.flatnonzero((weights > -np.inf) & (weights >= min_log_weight))
-        order = possible[np.argsort(-weights[possible], kind="stable")]
-        return np.sort(order[:num_wanted])
+        return possible[np.argsort(-weights[possible], kind="stable")][:num_wanted]
 
     def cut(self, chosen: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-        """(token ids, parents) of the chosen candidates alone, which are closed under parents."""
+        """(token ids, parents) of the chosen candidates alone: closed under parents, parents before children."""
         where = np.full(self.num_candidates + 1, ROOT, dtype=np.int64)
         where[chosen] = np.arange(len(chosen))
         # Index -1, the context's, is the entry after the last candidate.

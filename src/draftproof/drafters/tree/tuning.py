@@ -118,4 +118,5 @@ class TunedShares:
                 if arm.num_passes
             }
             for (kind, looks), arms in self._kinds.items()
+            if any(arm.num_passes for arm in arms.arms)
         }

@@ -1,0 +1,47 @@
+"""What keeps adaptive drafting close to plain decoding where drafts can't be guessed: a budget, and probes.
+
+- `LossBudget`, in plain steps: it starts at FIRST_BUDGET, earns what a pass saved and LOSS_SHARE of each emitted token,
+  pays what a pass lost, and never holds more than FIRST_BUDGET. A draft that could overdraw it, were none of its tokens
+  accepted, is made smaller or left out. So in all, by the costs as they were known at each step, at most FIRST_BUDGET +
+  LOSS_SHARE * emitted plain steps are lost.
+- `Probing`: where drafting does not pay, it is tried again after 4, 8, 16, … up to 128 steps; a probe that pays brings
+  the interval back to 4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_BUDGET: Final = 2.0
+LOSS_SHARE: Final = 0.03
+FIRST_INTERVAL: Final = 4
+LAST_INTERVAL: Final = 128
+
+
+class LossBudget:
+    """What may still be lost to drafts that are not accepted, in plain steps."""
+
+    def __init__(self) -> None:
+        self.steps = FIRST_BUDGET
+
+    def settle(self, num_emitted: int, relative_cost: float) -> None:
+        """A pass emitted `num_emitted` tokens and cost `relative_cost` plain steps."""
+        earned = num_emitted - relative_cost + LOSS_SHARE * num_emitted
+        self.steps = min(FIRST_BUDGET, self.steps + earned)
+
+    def affords(self, relative_cost: float) -> bool:
+        """Whether a pass of that cost may come to nothing."""
+        return relative_cost - 1.0 - LOSS_SHARE <= self.steps
+
+
+class Probing:
+    """When to try again where drafting does not pay."""
+
+    def __init__(self) -> None:
+        self.interval = FIRST_INTERVAL
+        self.num_waited = 0
+
+    def settle(self, *, paid: bool) -> None:
+        """A probe is over."""
+        self.num_waited = 0
+        self.interval = FIRST_INTERVAL if paid else min(2 * self.interval, LAST_INTERVAL)

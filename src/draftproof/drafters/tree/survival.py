@@ -1,0 +1,47 @@
+"""How likely a candidate's weight makes it that the target gets there: calibrated on committed verdicts.
+
+Rule: verified nodes are sorted into bins of their log weight, BIN wide; a bin's estimate is (accepted + STRENGTH *
+weight) / (verified + STRENGTH), with forgetting, weight being exp of the bin's middle. Estimates never grow from a
+heavier bin to a lighter one: those that would are lowered to the one before.
+Before anything was verified a weight is taken at its word, which is what it claims to be.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+BIN: Final = 0.5
+NUM_BINS: Final = 32
+STRENGTH: Final = 6.0
+FORGETTING: Final = 0.998
+
+
+class Survival:
+    """Calibration of one kind of weights."""
+
+    def __init__(self) -> None:
+        self._accepted = np.zeros(NUM_BINS)
+        self._verified = np.zeros(NUM_BINS)
+        self._claimed = np.exp(-BIN * (np.arange(NUM_BINS) + 0.5))
+
+    def of(self, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[n] probabilities of acceptance for candidates of `log_weights` [n], at most 0."""
+        estimates = (self._accepted + STRENGTH * self._claimed) / (self._verified + STRENGTH)
+        found: NDArray[np.float64] = np.minimum.accumulate(estimates)[_bins(log_weights)]
+        return found
+
+    def observe(self, log_weights: NDArray[np.float64], accepted: NDArray[np.bool_]) -> None:
+        """Takes in verified nodes, and which of them were on the accepted path."""
+        self._accepted *= FORGETTING
+        self._verified *= FORGETTING
+        bins = _bins(log_weights)
+        self._verified += np.bincount(bins, minlength=NUM_BINS)
+        self._accepted += np.bincount(bins, weights=accepted, minlength=NUM_BINS)
+
+
+def _bins(log_weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    bins: NDArray[np.int64] = np.minimum(-log_weights / BIN, NUM_BINS - 1).astype(np.int64)
+    return bins

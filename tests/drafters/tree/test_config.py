@@ -1,0 +1,159 @@
+"""Fields of trees and of looks at the noise: refused where they would have no effect; chains by their noise weight."""
+
+import math
+
+import numpy as np
+import pytest
+
+from draftproof.config import SpeculativeConfig
+from draftproof.core import Dense, DrawnWith, Key, PointMass, Purpose, Sparse
+from draftproof.drafters import make_drafter
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.draft_model import DraftModelDrafter
+from draftproof.drafters.sharpened import chain_power, sharpened
+from draftproof.drafters.tree import BestFirst, SampledTreeDrafter, Static, TopK, TreeDrafter, TunedShares, shares_of
+from draftproof.errors import ParameterError
+from draftproof.noise import KeyedNoise
+from draftproof.params import SamplingParams
+from draftproof.sampling import History, SamplerChain, resolve
+from draftproof.verify import get_verifier
+from tests.drafters.models import VOCAB_SIZE, tiny_target
+
+TREE = {"method": "suffix", "topology": "tree"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"topology": "bush"}, "chain, tree"),
+        ({"num_tree_nodes": 8}, "unset for a chain"),
+        ({"max_tree_depth": 8}, "unset for a chain"),
+        ({"tree_builder": "static"}, "unset for a chain"),
+        ({**TREE, "num_tree_nodes": 0}, "1 to 128"),
+        ({**TREE, "num_tree_nodes": 129}, "1 to 128"),
+        ({**TREE, "max_tree_depth": True}, "1 to 128"),
+        ({**TREE, "tree_builder": "widest"}, "best_first, top_k, static"),
+        ({**TREE, "verifier": "rejection"}, "use keyed, match, or traversal"),
+        ({**TREE, "verifier": "block"}, "use keyed, match, or traversal"),
+        ({**TREE, "verifier": "traversal", "tree_builder": "best_first"}, "shape before it is drawn"),
+        ({**TREE, "noise_weight": 3.5}, "0 to 3"),
+        ({**TREE, "noise_weight": "much"}, "0 to 3"),
+        ({**TREE, "sharpness": 0}, "above 0"),
+        ({**TREE, "sharpness": math.nan}, "above 0"),
+        ({**TREE, "verifier": "match", "noise_weight": 1.0}, "unset with other verifiers than keyed"),
+        ({**TREE, "share_target_noise": False, "noise_weight": 1.0}, "share_target_noise is False"),
+        ({"method": "ngram", "noise_weight": 1.0}, "nothing is drawn"),
+        ({"method": "suffix", "verifier": "block", "sharpness": 2.0}, "nothing is drawn"),
+        ({"method": "draft_model", "model": "x", "sharpness": 2.0}, "set noise_weight"),
+    ],
+)
+def test_fields_without_effect_are_refused(fields, message):
+    with pytest.raises(ParameterError, match=message):
+        SpeculativeConfig(**fields)
+
+
+@pytest.mark.parametrize("name", ["keyed", "match"])
+@pytest.mark.parametrize(
+    ("builder", "made"), [(None, BestFirst), ("best_first", BestFirst), ("top_k", TopK), ("static", Static)]
+)
+def test_builders_by_name(name, builder, made):
+    config = SpeculativeConfig(**TREE, verifier=name, tree_builder=builder, num_tree_nodes=12, max_tree_depth=3)
+    drafter = make_drafter(config, None, None, None)
+    assert isinstance(drafter, TreeDrafter) and isinstance(drafter.builder, made)
+    assert drafter.builder.max_depth == 3 and config.most_drafted == 12 and drafter.method == "suffix"
+
+
+@pytest.mark.parametrize("name", ["recursive", "traversal", "hybrid", "multi_round", "k_seq", "multi_path_block"])
+def test_drawn_trees_have_the_siblings_of_their_verifier(name):
+    drafter = make_drafter(SpeculativeConfig(**TREE, verifier=name, sharpness=1.5), None, None, None)
+    assert isinstance(drafter, SampledTreeDrafter) and drafter.siblings is get_verifier(name).siblings
+    assert drafter.sharpness == 1.5
+
+
+def test_forced_has_no_laws_to_grow_a_tree_from():
+    with pytest.raises(ParameterError, match="no laws"):
+        make_drafter(SpeculativeConfig(method="forced", topology="tree"), None, None, None)
+
+
+def test_what_is_tuned():
+    def arms(**fields):
+        policy = shares_of(SpeculativeConfig(**TREE, **fields))
+        return {policy.choose(0, 1.0, looks=True) for _ in range(1)} if not isinstance(policy, TunedShares) else policy
+
+    assert isinstance(arms(), TunedShares) and isinstance(arms(noise_weight=0.5), TunedShares)
+    [given] = arms(noise_weight=0.5, sharpness=2.0)
+    assert (given.noise_weight, given.sharpness) == (0.5, 2.0)
+    [fixed] = arms(draft_length="fixed")
+    assert (fixed.noise_weight, fixed.sharpness) == (1.0, 1.0)
+    [exact_law] = arms(verifier="match")
+    assert exact_law.sharpness == 1.0
+
+
+def test_tuning_finds_the_better_arm_and_never_looks_without_leave():
+    policy = TunedShares()
+    chosen = []
+    for index in range(400):
+        shares = policy.choose(0, 1.0, looks=True)
+        chosen.append(shares)
+        # Noise is worth two tokens to this drafter.
+        policy.observe(0, 3 if shares.noise_weight == 1.0 else 1 + index % 2)
+        policy.observe(0, 99)
+    assert sum(shares.noise_weight == 1.0 for shares in chosen[200:]) > 150
+    assert all(policy.choose(1, 1.0, looks=False).noise_weight == 0 for _ in range(10))
+    assert set(policy.means()) == {"warm, looking"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "verifier", "power"),
+    [
+        ({}, "keyed", 1.0),
+        ({"noise_weight": 0.5}, "keyed", 2.0),
+        ({"noise_weight": 0.0}, "keyed", math.inf),
+        ({"noise_weight": 0.5}, "greedy", 2.0),
+        ({"share_target_noise": False}, "keyed", 1.0),
+        ({"verifier": "block", "sharpness": 2.0}, "block", 2.0),
+        ({"verifier": "match"}, "match", 1.0),
+    ],
+)
+def test_the_power_of_a_chains_laws(fields, verifier, power):
+    config = SpeculativeConfig(method="draft_model", model="x", **fields)
+    assert chain_power(config, get_verifier(verifier)) == power
+
+
+@pytest.mark.parametrize("noise_weight", [0.0, 0.4, 1.0, 2.5])
+def test_a_chain_is_the_argmax_of_log_q_and_the_weighted_noise(noise_weight):
+    """Against log q + zeta * G in float64, token by token, from the drafter's own laws."""
+    chain = SamplerChain(dtype="float64")
+    drafter = DraftModelDrafter(tiny_target(3), chain, target_tokenizer=None, draft_tokenizer=None)
+    context, noise = [3, 1, 4, 1, 5], KeyedNoise(9)
+    row = resolve(SamplingParams(temperature=0.8), None, VOCAB_SIZE)
+    config = SpeculativeConfig(method="draft_model", model="x", noise_weight=noise_weight)
+
+    def propose(power):
+        request = DraftRequest(0, context, 12, noise, True, row, History(context), law_power=power)
+        return drafter.propose([request])[0]
+
+    draft = propose(chain_power(config, get_verifier("keyed")))
+    assert len(draft) == 12
+    assert draft.drawn_with is (DrawnWith.TARGET_FIELD if noise_weight else DrawnWith.NOTHING)
+    for node, token_id in enumerate(draft.token_ids):
+        logits = drafter.model.model(input_ids=__import__("torch").tensor([[*context, *draft.token_ids[:node]]])).logits
+        log_law = np.log(chain.laws(logits[0, -1:].detach(), row, [History(context)])[0].at(None, VOCAB_SIZE))
+        words = noise.field(Key(Purpose.TARGET, len(context) + node), VOCAB_SIZE)
+        scores = log_law + noise_weight * -np.log(-np.log1p(-(words + 0.5) / 2**32))
+        second, best = np.argsort(scores)[-2:]
+        assert token_id == best or scores[best] - scores[second] < 1e-4
+
+
+def test_sharpened_laws():
+    law = Dense(np.array([0.5, 0.3, 0.2], dtype=np.float32))
+    assert sharpened(law, 1.0) is law and sharpened(law, math.inf) == PointMass(0)
+    assert sharpened(PointMass(4), 2.0) == PointMass(4)
+    expected = np.array([0.25, 0.09, 0.04]) / 0.38
+    assert np.allclose(sharpened(law, 2.0).at(None, 3), expected)
+    sparse = sharpened(Sparse(np.array([2, 7]), np.array([0.8, 0.2])), 0.5)
+    assert np.allclose(sparse.at(np.array([2, 7]), 2), np.sqrt([0.8, 0.2]) / np.sqrt([0.8, 0.2]).sum())
+    tiny = sharpened(Dense(np.array([1e-30, 1e-38], dtype=np.float32)), 4.0)
+    assert tiny.at(None, 2).sum() == pytest.approx(1.0)
+    with pytest.raises(ParameterError, match="power"):
+        sharpened(law, 0.0)
