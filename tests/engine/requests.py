@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
+from benchmarks.endurance_load import Faults
 from draftproof import SamplingParams
 from draftproof.config import SpeculativeConfig
 from draftproof.engine.admission import Admission
@@ -11,27 +10,9 @@ from draftproof.engine.engine import Engine
 from draftproof.sampling import SamplerChain
 from draftproof.targets.toy import TableTarget
 from tests.engine.drafting import TableDrafter
-from tests.engine.tables import table
+from tests.engine.tables import deep_table as table
 
 CHAIN = SamplerChain()
-
-
-class Faults:
-    """A row of NaN after the token 4; and one call that fails as a whole, or is interrupted, when told to."""
-
-    fails_next: BaseException | None = None
-
-    def score(self, requests):
-        if self.fails_next is not None:
-            error, self.fails_next = self.fails_next, None
-            if len(requests) > 1:
-                super().score(requests[: len(requests) // 2])  # what had been appended by then stays behind
-            raise error
-        scores = super().score(requests)
-        for request, rows in zip(requests, scores, strict=True):
-            scored = request.token_ids[request.first_row :]
-            rows[[index for index, token_id in enumerate(scored) if token_id == 4]] = math.nan
-        return scores
 
 
 class FaultyTarget(Faults, TableTarget):
@@ -81,21 +62,6 @@ class Bench:
             steps.append(self.engine.step())
             assert len(steps) <= most, "the engine does not come to an end"
         return steps
-
-
-def said(request):
-    """What a request ended with: its tokens, with their logprobs if asked for, why, and where an error was."""
-    reason = request.stop.finish_reason if request.stop else None
-    tokens = [(token.token_id, token.logprobs and token.logprobs.own) for token in request.emitted]
-    return tokens, reason, request.error and request.error.position
-
-
-def alone(target, prompt_ids, params):
-    """The same request in an engine of its own, plain, in one piece."""
-    single = Bench(target=target)
-    request = single.add(prompt_ids, params)
-    single.run()
-    return said(request)
 
 
 def held(target, slot):

@@ -23,6 +23,17 @@ def table(seed=0, sharpness=2.0, vocab_size=VOCAB):
     return LawTable(vocab_size, weights, exact=False)
 
 
+def deep_table(seed=0):
+    """Laws that depend on the whole context, so that one wrong entry shows."""
+
+    def weights(context):
+        source = random.Random(f"{seed} {tuple(context)}")
+        raw = [math.exp(2 * source.gauss(0, 1)) for _ in range(VOCAB)]
+        return [weight / sum(raw) for weight in raw]
+
+    return LawTable(VOCAB, weights, exact=False)
+
+
 def engine(
     target_table, *, num_slots=1, method="ngram", drafter=None, verifier="keyed", tokens=5, length="fixed", **kw
 ):

@@ -8,10 +8,11 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from benchmarks.endurance_load import run_alone, said
 from draftproof import SamplingParams
 from draftproof.errors import QueueFullError
-from tests.engine.requests import Bench, FaultyDrafter, FaultyTarget, alone, held, said
-from tests.engine.tables import table
+from tests.engine.requests import Bench, FaultyDrafter, FaultyTarget, held
+from tests.engine.tables import deep_table as table
 
 MAX_MODEL_LEN, MAX_WAITING = 48, 6
 SHARED = [1, 2, 3, 0, 1, 2, 5, 3, 0, 1, 2, 2, 3, 1, 0, 5, 3, 3, 2, 1]
@@ -46,7 +47,7 @@ class EngineMachine(RuleBasedStateMachine):
         return FaultyDrafter(table(1))
 
     def alone(self, prompt_ids, params):
-        return alone(FaultyTarget(table(), max_model_len=MAX_MODEL_LEN), prompt_ids, params)
+        return run_alone(FaultyTarget(table(), max_model_len=MAX_MODEL_LEN), prompt_ids, params)
 
     def held(self, slot):
         return held(self.target, slot)

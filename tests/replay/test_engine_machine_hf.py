@@ -11,11 +11,11 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from benchmarks.endurance_load import Faults, run_alone
 from draftproof.core import Draft
 from draftproof.targets.cpu_linear import pack_linears
 from draftproof.targets.hf import HFTarget
 from tests.engine.drafting import TableDrafter
-from tests.engine.requests import Faults, alone
 from tests.engine.test_engine_machine import EngineMachine
 from tests.targets.models import random_ids, tiny_model
 
@@ -70,7 +70,7 @@ def machine(name):
         def alone(self, prompt_ids, params):
             key = (tuple(prompt_ids), params)
             if key not in self.known:
-                self.known[key] = alone(target_of(name, 1, 0), prompt_ids, params)
+                self.known[key] = run_alone(target_of(name, 1, 0), prompt_ids, params)
             return self.known[key]
 
         def held(self, slot):
