@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -41,34 +42,18 @@ from numpy.typing import NDArray
 
 from draftproof.core import Key, Number, Purpose, Weights
 from draftproof.errors import LawError, ParameterError
+from draftproof.philox import MASK, ROUNDS, field_words, philox4x32
+from draftproof.two_threads import in_two_threads
+
+__all__ = ["LAYOUT_VERSION", "ROUNDS", "KeyedNoise", "fresh_seed", "philox4x32", "race"]
 
 LAYOUT_VERSION: Final = 1
-ROUNDS: Final = 7
 
-_MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
-_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
-_MASK: Final = 0xFFFFFFFF
 _SEED_LIMIT: Final = 1 << 64
 _INDEX_LIMIT: Final = 1 << 24
 _NUM_CACHED_FIELDS: Final = 24
-_CHUNK: Final = 4096  # counters whose intermediate words stay in a core's cache
-
-
-def philox4x32(counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any], rounds: int = ROUNDS) -> tuple[Any, ...]:
-    """Philox4x32 (Salmon et al., SC 2011): four 32-bit words for one counter under one key.
-
-    counter, key: words of 32 bits, each a Python int or an int64 array (numpy's or torch's, on any
-    device); arrays broadcast. Returns four words of the broadcast shape.
-    """
-    c0, c1, c2, c3 = counter
-    k0, k1 = key
-    for _ in range(rounds):
-        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        # An int64 product wraps; its sign bits, shifted in, are masked off with the rest.
-        c0, c2 = ((product1 >> 32) ^ (c1 ^ k0)) & _MASK, ((product0 >> 32) ^ (c3 ^ k1)) & _MASK
-        c1, c3 = product1 & _MASK, product0 & _MASK
-        k0, k1 = (k0 + _WEYL[0]) & _MASK, (k1 + _WEYL[1]) & _MASK
-    return c0, c1, c2, c3
+_NUM_WORD_BY_WORD: Final = 8  # tokens that are quicker drawn one by one than as an array
+_SMALLEST_SHARED: Final = 8192  # tokens of a field that is worth a second thread
 
 
 def fresh_seed() -> int:
@@ -88,10 +73,10 @@ class KeyedNoise:
     def __init__(self, seed: int, sample_index: int = 0) -> None:
         if not 0 <= seed < _SEED_LIMIT:
             raise ParameterError("seed", seed, "an integer of 64 bits, 0 to 2**64 - 1")
-        if not 0 <= sample_index <= _MASK:
+        if not 0 <= sample_index <= MASK:
             raise ParameterError("sample_index", sample_index, "an integer of 32 bits, 0 to 2**32 - 1")
         self.seed, self.sample_index = seed, sample_index
-        self._key = (seed & _MASK, seed >> 32)
+        self._key = (seed & MASK, seed >> 32)
         self._fields: OrderedDict[Key, NDArray[np.uint32]] = OrderedDict()
 
     def coin(self, key: Key, numerator: Number, denominator: Number = 1) -> bool:
@@ -117,22 +102,33 @@ class KeyedNoise:
         """[vocab_size] 32-bit words of the field of `key`, one per token id. Cached, never redrawn."""
         cached = self._fields.get(key)
         if cached is None or len(cached) < vocab_size:
-            cached = self._dense(key, (vocab_size + 3) // 4)
-            self._fields[key] = cached
-            if len(self._fields) > _NUM_CACHED_FIELDS:
-                self._fields.popitem(last=False)
+            cached = self._keep(key, self._whole(key, vocab_size))
         return cached[:vocab_size]
+
+    def prepare(self, keys: Iterable[Key], vocab_size: int) -> None:
+        """Makes the fields of `keys`, two at a time, so that `choice` finds them. Changes no number.
+
+        For keys that persist, whose fields will be needed sooner or later. As many as half the cache are made;
+        fewer than two, or small ones, are left to `choice`.
+        """
+        missing = [key for key in keys if len(self._fields.get(key, ())) < vocab_size][: _NUM_CACHED_FIELDS // 2]
+        if len(missing) < 2 or vocab_size < _SMALLEST_SHARED:
+            return
+        for key, words in zip(missing, in_two_threads(lambda key: self._whole(key, vocab_size), missing), strict=True):
+            self._keep(key, words)
 
     def field_at(self, key: Key, token_ids: NDArray[np.int64]) -> NDArray[np.uint32]:
         """[K] words of the field of `key` at ascending `token_ids` [K] alone."""
         cached = self._fields.get(key)
         if cached is not None and int(token_ids[-1]) < len(cached):
             return cached[token_ids]
+        if len(token_ids) <= _NUM_WORD_BY_WORD:
+            return np.array([self.word(key, int(token_id)) for token_id in token_ids], dtype=np.uint32)
         blocks = token_ids >> 2
         first_of_block = np.empty(len(blocks), dtype=bool)
         first_of_block[0] = True
         np.not_equal(blocks[1:], blocks[:-1], out=first_of_block[1:])
-        words = self._blocks(key, blocks[first_of_block])
+        words = self._words(key, blocks[first_of_block].astype(np.uint64))
         found: NDArray[np.uint32] = words[np.cumsum(first_of_block) - 1, token_ids & 3]
         return found
 
@@ -140,24 +136,22 @@ class KeyedNoise:
         """The 32-bit word of one token in the field of `key`."""
         return int(philox4x32(self._counter(key, token_id >> 2), self._key)[token_id & 3])
 
-    def _dense(self, key: Key, num_blocks: int) -> NDArray[np.uint32]:
-        words = np.empty((num_blocks, 4), dtype=np.uint32)
-        for start in range(0, num_blocks, _CHUNK):
-            end = min(start + _CHUNK, num_blocks)
-            self._fill(words[start:end], key, np.arange(start, end))
-        return words.reshape(-1)
+    def _whole(self, key: Key, vocab_size: int) -> NDArray[np.uint32]:
+        return self._words(key, np.arange((vocab_size + 3) // 4, dtype=np.uint64)).reshape(-1)
 
-    def _blocks(self, key: Key, blocks: NDArray[np.int64]) -> NDArray[np.uint32]:
-        words = np.empty((len(blocks), 4), dtype=np.uint32)
-        self._fill(words, key, blocks)
+    def _keep(self, key: Key, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        self._fields[key] = words
+        if len(self._fields) > _NUM_CACHED_FIELDS:
+            self._fields.popitem(last=False)
         return words
 
-    def _fill(self, words: NDArray[np.uint32], key: Key, blocks: NDArray[np.int64]) -> None:
-        for lane, word in enumerate(philox4x32(self._counter(key, blocks), self._key)):
-            words[:, lane] = word
+    def _words(self, key: Key, blocks: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """[B, 4] words of the field of `key` at blocks of four tokens."""
+        _, position, sample_index, tag = self._counter(key, 0)
+        return field_words(blocks, (position, sample_index, tag), self._key)
 
     def _counter(self, key: Key, block: Any) -> tuple[Any, int, int, int]:
-        if not 0 <= key.position <= _MASK:
+        if not 0 <= key.position <= MASK:
             raise ParameterError("position", key.position, "an absolute position below 2**32")
         if not 0 <= key.index < _INDEX_LIMIT:
             raise ParameterError("index", key.index, "a node or draw index below 2**24")
@@ -193,7 +187,7 @@ def race(integers: NDArray[np.uint32], weights: Weights) -> int:
 
 def _exponential(integer: int) -> float:
     """E = -log(1 - (k + 1/2) / 2^32) of a 32-bit word k."""
-    return _negated_log((float(_MASK - integer) + 0.5) * 2.0**-32)
+    return _negated_log((float(MASK - integer) + 0.5) * 2.0**-32)
 
 
 _LOG2_HIGH: Final = 0.693147180369123816490  # the upper 33 bits of log 2: exact products with small integers
