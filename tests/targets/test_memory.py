@@ -1,0 +1,89 @@
+"""The cache's size: planned, refused with what fits, and kept to; copies are the bits of a fresh prefill."""
+
+import pytest
+import torch
+
+from draftproof.errors import ModelError, ParameterError
+from draftproof.targets import memory
+from draftproof.targets.cache import LayerShape
+from draftproof.targets.cpu_linear import pack_linears
+from draftproof.targets.hf import HFTarget
+from draftproof.targets.memory import plan_columns
+from tests.targets.models import random_ids, score_one, tiny_model
+
+SHAPES = [LayerShape(2, 8, 8, torch.float32, torch.device("cpu"))] * 3
+PER_TOKEN = 3 * 2 * 16 * 4
+
+
+def plan(**kw):
+    return plan_columns(SHAPES, **{"num_slots": 4, "max_model_len": 1000, **kw})
+
+
+def test_by_default_every_slot_may_be_full():
+    assert plan() == 4 * 1024
+    assert plan(max_num_cached_tokens=10**9) == 4 * 1024
+    assert plan(max_num_cached_tokens=2000) == 1792
+    assert plan(cache_memory=2048 * PER_TOKEN + 1) == 2048
+
+
+def test_without_a_size_the_cache_takes_what_is_free(monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 3000 * PER_TOKEN)
+    assert plan() == 2048
+    with pytest.raises(ParameterError, match=f"a token takes {PER_TOKEN} bytes; pass max_model_len=2048 or less"):
+        plan(max_model_len=5000)
+
+
+def test_what_does_not_fit_is_refused_and_says_what_does(monkeypatch):
+    with pytest.raises(ParameterError, match="max_num_cached_tokens=900: must be enough for one sequence.*1024 tokens"):
+        plan(max_num_cached_tokens=900)
+    with pytest.raises(ParameterError, match="pass max_model_len=256 or less"):
+        plan(cache_memory=300 * PER_TOKEN)
+    with pytest.raises(ParameterError, match="unset where max_num_cached_tokens is given"):
+        plan(cache_memory=1, max_num_cached_tokens=1)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 2000 * PER_TOKEN)
+    with pytest.raises(ParameterError, match="at most what is free on cpu: .* 1280 tokens"):
+        plan(max_num_cached_tokens=4096)
+
+
+def test_free_memory_of_this_machine_is_known_or_none():
+    free = memory.free_bytes(torch.device("cpu"))
+    assert free is None or free > 0
+
+
+def test_a_full_cache_refuses_and_goes_on():
+    target = HFTarget(tiny_model("llama"), num_slots=3, max_model_len=500, max_num_cached_tokens=600)
+    assert target.max_num_cached_tokens == 512
+    target.prefill(0, random_ids(100))
+    target.prefill(1, random_ids(100))
+    before = score_one(target, 0, [1])
+    with pytest.raises(ModelError, match="the cache holds 512 tokens"):
+        target.prefill(2, [1])
+    target.rewind(0, 100)
+    assert torch.equal(score_one(target, 0, [1]), before) and target.length(2) == 0
+    target.release(1)
+    target.prefill(2, [1])
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+@pytest.mark.parametrize("length", [16, 100, 257])
+def test_a_copied_prefix_has_the_bits_of_a_fresh_prefill(name, length):
+    """Under invariant execution; and the source goes on as if nothing had been."""
+    model, token_ids = tiny_model(name), random_ids(300)
+    pack_linears(model)
+    target = HFTarget(model, num_slots=3, invariant=True)
+    target.prefill(0, token_ids[:length])
+    score_one(target, 0, token_ids[length : length + 9])
+    target.copy(0, 2, length)
+    copied = score_one(target, 2, token_ids[length : length + 12])
+    target.prefill(1, token_ids[:length])
+    assert torch.equal(score_one(target, 1, token_ids[length : length + 12]), copied)
+    target.rewind(0, length + 2)
+    assert torch.equal(score_one(target, 0, token_ids[length + 2 : length + 12]), copied[2:])
+
+
+def test_copies_are_checked():
+    target = HFTarget(tiny_model("llama"), num_slots=2)
+    target.prefill(0, [1, 2, 3])
+    for source, slot, length in ((0, 0, 1), (0, 1, 4), (0, 1, -1)):
+        with pytest.raises(ParameterError, match="at most 3, what another slot holds"):
+            target.copy(source, slot, length)
