@@ -1,0 +1,196 @@
+"""The drafter's cache: after every accept length a fresh prefill's; nothing of one request is left for another."""
+
+import pytest
+import torch
+
+from draftproof import LLM, SamplingParams
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
+from draftproof.errors import ParameterError
+from draftproof.noise import KeyedNoise
+from draftproof.sampling import History, SamplerChain
+from draftproof.targets.base import ScoreRequest
+from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
+from tests.targets.models import random_ids
+
+BLOCK = 6
+# Two ways of adding up the same float32 sums, a few layers deep, values of some units.
+TOLERANCE = 2e-4
+
+
+@pytest.fixture(autouse=True)
+def one_thread(guarded):
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp
+    return {method: write_drafter(method, folder("drafter"), block_size=BLOCK) for method in METHODS}
+
+
+def drafter_of(method, folder, target):
+    load = load_chain_drafter if config_method(method) in ("mtp", "eagle3") else load_block_drafter
+    return load(folder, target, SamplerChain(), method=config_method(method))
+
+
+def ask(context_ids, slot=0, num_tokens=5):
+    params = SamplerChain().resolve(SamplingParams(temperature=1.0), None, VOCAB_SIZE)
+    return DraftRequest(slot, list(context_ids), num_tokens, KeyedNoise(4), True, params, History(context_ids))
+
+
+def committed_entries(drafter, slot, context_ids):
+    """What the drafter keeps of the committed positions: a chain's last entry holds the newest token."""
+    return drafter.cache.entries(slot, len(context_ids) - 1)
+
+
+def fresh(method, folder, context_ids):
+    target = tiny_target(num_slots=2, invariant=False)
+    drafter = drafter_of(method, folder, target)
+    target.prefill(0, context_ids[:-1])
+    [draft] = drafter.propose([ask(context_ids)])
+    return drafter, draft
+
+
+@pytest.mark.parametrize("num_accepted", range(BLOCK))
+@pytest.mark.parametrize("method", METHODS)
+def test_t58_t63_every_accept_length(method, num_accepted, folders):
+    """Draft, accept a of γ, commit a + 1 tokens, draft again: caches and laws are a fresh prefill's."""
+    target = tiny_target(num_slots=2, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    context, others = random_ids(9, seed=1), random_ids(8, seed=2)
+    target.prefill(0, context[:-1])
+    for _ in range(2):
+        [draft] = drafter.propose([ask(context)])
+        tokens = (context[-1], *draft.token_ids)
+        target.score([ScoreRequest(0, tokens)])
+        a = min(num_accepted, len(draft))
+        # Accepted drafts, then a token that may differ from what was drafted.
+        context = [*context, *draft.token_ids[:a], others[a]]
+        target.rewind(0, len(context) - 1)
+    [draft] = drafter.propose([ask(context)])
+    expected, fresh_draft = fresh(method, folders[method], context)
+    for ours, theirs in zip(
+        committed_entries(drafter, 0, context), committed_entries(expected, 0, context), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=TOLERANCE, rtol=TOLERANCE)
+    assert draft.token_ids == fresh_draft.token_ids
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_slot_reuse_without_release(method, folders):
+    """Another request in the slot: the context is the only truth."""
+    target = tiny_target(num_slots=2, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    first, second = random_ids(12, seed=5), random_ids(12, seed=6)
+    second[:4] = first[:4]
+    target.prefill(1, first[:-1])
+    drafter.propose([ask(first, slot=1)])
+    target.release(1)
+    target.prefill(1, second[:-1])
+    [draft] = drafter.propose([ask(second, slot=1)])
+    assert draft.token_ids == fresh(method, folders[method], second)[1].token_ids
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_copied_prefix_and_lost_features(method, folders):
+    """Entries that came from another slot bring their features; where features are lost they are made again."""
+    target = tiny_target(num_slots=2, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    context = random_ids(20, seed=7)
+    expected = fresh(method, folders[method], context)[1].token_ids
+    target.prefill(0, context[:-1])
+    target.copy(0, 1, 12)
+    target.prefill(1, context[12:-1])
+    assert target.taps.lengths[1] == len(context) - 1
+    [copied] = drafter.propose([ask(context, slot=1)])
+    assert copied.token_ids == expected
+    drafter.release(1)
+    target.taps.rewind(1, 5, 0, ())
+    [rebuilt] = drafter.propose([ask(context, slot=1)])
+    assert rebuilt.token_ids == expected
+    assert target.taps.lengths[1] == target.length(1) == len(context) - 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_long_prompt_in_pieces(method, folders):
+    """More new positions than one forward takes."""
+    target = tiny_target(num_slots=1, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    context = random_ids(540, seed=8)
+    target.prefill(0, context[:-1])
+    [draft] = drafter.propose([ask(context)])
+    drafter.release(0)
+    for end in (100, 300, 540):
+        target.rewind(0, 0)
+        target.prefill(0, context[: end - 1])
+        [pieces] = drafter.propose([ask(context[:end])])
+    assert pieces.token_ids == draft.token_ids
+
+
+def test_windowed_drafter_sees_its_window_alone(tmp_path):
+    """Features beyond every layer's window can't change a draft; those inside do."""
+    sliding = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}
+    folder = write_drafter("dflash", tmp_path, block_size=BLOCK, **sliding)
+    target = tiny_target(num_slots=1, invariant=False)
+    drafter = drafter_of("dflash", folder, target)
+    context = random_ids(40, seed=9)
+
+    def hidden(changed_at):
+        target.release(0)
+        drafter.release(0)
+        target.prefill(0, context[:-1])
+        if changed_at is not None:
+            target.taps._rows[0, changed_at] += 1.0
+        drafter.propose([ask(context)])
+        return drafter.block_hidden([ask(context)])[0]
+
+    plain = hidden(None)
+    # The anchor is at 39; slot 0 sees back to 32.
+    torch.testing.assert_close(hidden(31), plain, atol=0, rtol=0)
+    assert not torch.equal(hidden(32)[0], plain[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batch_equals_one_by_one(method, folders):
+    target = tiny_target(num_slots=3, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    contexts = [random_ids(length, seed=length) for length in (4, 17, 9)]
+    for slot, context in enumerate(contexts):
+        target.prefill(slot, context[:-1])
+    asked = [ask(context, slot, num_tokens=2 + slot) for slot, context in enumerate(contexts)]
+    together = drafter.propose(asked)
+    for slot in range(3):
+        drafter.release(slot)
+    alone = [drafter.propose([one])[0] for one in asked]
+    assert [draft.token_ids for draft in together] == [draft.token_ids for draft in alone]
+    assert [len(draft) for draft in together] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unread_context_drafts_nothing(method, folders):
+    """The pass that prefills a prompt drafts nothing: its features don't exist yet."""
+    target = tiny_target(num_slots=1, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    [draft] = drafter.propose([ask(random_ids(6))])
+    assert len(draft) == 0
+    target.prefill(0, random_ids(9))
+    with pytest.raises(ParameterError, match="one more than the 9 in slot 0"):
+        drafter.propose([ask(random_ids(6))])
+
+
+def test_one_token_prompt(folders):
+    """The first pass plain, then drafts, from a prompt of one token."""
+    target = tiny_target(num_slots=1, invariant=False)
+    params = SamplingParams(temperature=0.0, max_tokens=8, detokenize=False, ignore_eos=True)
+    plain = LLM.from_target(target, None).generate([[7]], params)[0].outputs[0].token_ids
+    for method in METHODS:
+        llm = LLM.from_target(target, None, drafter=drafter_of(method, folders[method], target),
+                              speculative_config={"num_speculative_tokens": 4, "draft_length": "fixed"})  # fmt: skip
+        [output] = llm.generate([[7]], params)
+        assert output.outputs[0].token_ids == plain
+        assert output.metrics.speculative_decoding["num_draft_tokens"] > 0
+    assert issubclass(type(drafter_of("dflash", folders["dflash"], target)), BlockDrafter)
