@@ -122,7 +122,7 @@ class Sparse(Law):
                 f"shapes {self.token_ids.shape} and {self.probs.shape}",
                 "two rows of one length, at least 1",
             )
-        if self.token_ids[0] < 0 or not (np.diff(self.token_ids) > 0).all():
+        if self.token_ids[0] < 0 or not (self.token_ids[1:] > self.token_ids[:-1]).all():
             raise ParameterError("token_ids", self.token_ids.tolist(), "strictly ascending and not negative")
 
     def prob(self, token_id: int) -> Number:

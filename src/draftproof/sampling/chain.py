@@ -29,12 +29,11 @@ from draftproof.sampling.allowed import Mask, open_ids
 from draftproof.sampling.filtered import filtered
 from draftproof.sampling.history import History
 from draftproof.sampling.mirostat import Mirostat
-from draftproof.sampling.preset import Preset
+from draftproof.sampling.preset import Plan, Preset
 from draftproof.sampling.presets import PRESETS
 from draftproof.sampling.processed import processed
 from draftproof.sampling.resolve import resolve
 from draftproof.sampling.row_params import RowParams
-from draftproof.sampling.steps import Step
 from draftproof.sampling.to_law import finite_max
 
 _DTYPES: Final = {"float32": torch.float32, "float64": torch.float64}
@@ -137,18 +136,20 @@ class SamplerChain:
         params = [params] * len(histories) if isinstance(params, RowParams) else list(params)
         rows = self._rows(logits, params, histories)
         row_masks, noises = _masks(masks, params), _noises(noise, params)
-        steps = {id(row): self.preset.filters(row) for row in params}
+        plans = {id(row): self.preset.plan(row) for row in {id(row): row for row in params}.values()}
         found: list[Law | LawError] = []
         each = zip(rows, params, histories, row_masks, noises, strict=True)
-        for index, (row, row_params, history, mask, own_noise) in enumerate(each):
-            try:
-                logits_of_row = row[: row_params.vocab_size]
-                found.append(self._law(logits_of_row, row_params, history, mask, own_noise, steps[id(row_params)]))
-            except LawError as error:
-                located = LawError(f"row {index} of {len(rows)}: {error.message}")
-                if errors == "raise":
-                    raise located from None
-                found.append(located)
+        # What overflows in a row is found there, as its error and not as a warning.
+        with np.errstate(all="ignore"):
+            for index, (row, row_params, history, mask, own_noise) in enumerate(each):
+                try:
+                    logits_of_row = row[: row_params.vocab_size]
+                    found.append(self._law(logits_of_row, row_params, history, mask, own_noise, plans[id(row_params)]))
+                except LawError as error:
+                    located = LawError(f"row {index} of {len(rows)}: {error.message}")
+                    if errors == "raise":
+                        raise located from None
+                    found.append(located)
         return found
 
     def probs(
@@ -197,17 +198,17 @@ class SamplerChain:
         history: History,
         mask: Mask | None,
         noise: Noise | None,
-        steps: Sequence[Step],
+        plan: Plan,
     ) -> Law:
         # Masks overwrite, so the model's own row is looked at first.
         max_logit = finite_max(logits, "as the model gave it")
         allowed_ids = open_ids(row.allowed_ids, mask)
-        changed = processed(logits, row, history, allowed_ids, self.preset)
+        changed = processed(logits, row, history, allowed_ids, self.preset, plan.changes)
         if changed is not logits:
             logits, max_logit = changed, finite_max(changed, "after masks and penalties")
         if row.temperature == 0.0 and not row.dynatemp_range:
             return PointMass(int(np.argmax(logits)))
-        return filtered(logits, max_logit, row, history, noise, allowed_ids, self.preset, steps)
+        return filtered(logits, max_logit, row, history, noise, allowed_ids, self.preset, plan.filters)
 
 
 def _masks(masks: Sequence[Mask | None] | None, params: Sequence[RowParams]) -> list[Mask | None]:

@@ -8,6 +8,7 @@ Edge cases: a dynamic temperature of 0 is the point mass at the largest logit th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,8 @@ def _kept(
     if step is Step.TOP_K:
         return top_k.top_k(left.logits, row.top_k, preset.top_k_ties)
     if step is Step.MIN_P:
-        return np.flatnonzero(min_p.keeps(left.scores(), row.min_p))
+        near, scores = left.at_least(math.log(row.min_p))
+        return near[min_p.keeps(scores, row.min_p)]
     if step is Step.TOP_P:
         return top_p.top_p(left.weights(), float(left.weights().sum()), row.top_p, preset.top_p_ties)
     if step is Step.TOP_N_SIGMA:

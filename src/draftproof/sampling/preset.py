@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from draftproof.errors import ParameterError
 from draftproof.sampling.row_params import RowParams
@@ -13,6 +14,13 @@ from draftproof.sampling.top_k import TopKTies
 from draftproof.sampling.top_p import TopPTies
 from draftproof.sampling.typical_p import TypicalTies
 from draftproof.sampling.xtc import XtcTies
+
+
+class Plan(NamedTuple):
+    """What one request's rows go through. changes: bias, processors, penalties, DRY. filters: the temperature too."""
+
+    changes: tuple[Step, ...]
+    filters: tuple[Step, ...]
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,18 @@ class Preset:
                     "transformers drops such an entry; use the preset 'vllm' or a logit_bias of -inf",
                 )
 
-    def filters(self, row: RowParams) -> tuple[Step, ...]:
-        """The temperature and those filters that `row` turns on, in order."""
-        return tuple(
-            step for step in self.order if step is Step.TEMPERATURE or (step in FIELD_OF and row.is_set(FIELD_OF[step]))
+    def plan(self, row: RowParams) -> Plan:
+        """The steps that `row` turns on, in order."""
+        penalized = any(row.is_set(f"{name}_penalty") for name in ("repetition", "frequency", "presence"))
+        on = {
+            Step.BIAS: row.is_set("logit_bias"),
+            Step.CUSTOM: row.is_set("logits_processors"),
+            Step.DRY: row.is_set("dry_multiplier"),
+            **dict.fromkeys(PENALTY_STEPS, penalized),
+        }
+        filters = {Step.TEMPERATURE, *(step for step, name in FIELD_OF.items() if row.is_set(name))}
+        return Plan(
+            tuple(step for step in self.order if on.get(step)), tuple(step for step in self.order if step in filters)
         )
 
     def describe(self) -> str:

@@ -9,6 +9,7 @@ Edge cases: what overflows is found by the chain's check, as an error and not as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,48 +25,44 @@ from draftproof.sampling.no_repeat_ngram import repeating_ids
 from draftproof.sampling.penalties import penalize, seen_in_request, seen_in_window
 from draftproof.sampling.preset import Preset
 from draftproof.sampling.row_params import RowParams
-from draftproof.sampling.steps import PENALTY_STEPS, Step
+from draftproof.sampling.steps import Step
 
 
 def processed(
-    logits: NDArray[Any], row: RowParams, history: History, allowed_ids: NDArray[np.int64] | None, preset: Preset
+    logits: NDArray[Any],
+    row: RowParams,
+    history: History,
+    allowed_ids: NDArray[np.int64] | None,
+    preset: Preset,
+    steps: Sequence[Step],
 ) -> NDArray[Any]:
-    """Logits [V] after every step before the temperature and the filters. allowed_ids: None for all."""
+    """Logits [V] after every step before the temperature and the filters. allowed_ids: None for all.
+
+    steps: those of `Plan.changes`.
+    """
     masked = _masked_ids(row, history, preset)
-    steps = _steps(row, preset)
-    if not (steps or len(masked) or allowed_ids is not None):
+    if not (steps or masked is not None or allowed_ids is not None):
         return logits
     logits = logits.copy() if allowed_ids is None else only_allowed(logits, allowed_ids)
-    with np.errstate(all="ignore"):
-        for step in steps:
-            if step is Step.BIAS:
-                add_bias(logits, row.bias_ids, row.biases)
-            elif step is Step.DRY and row.dry is not None:
-                row.dry.penalize(logits, history)
-            elif step is Step.CUSTOM and row.processors is not None:
+    for step in steps:
+        if step is Step.BIAS:
+            add_bias(logits, row.bias_ids, row.biases)
+        elif step is Step.DRY and row.dry is not None:
+            row.dry.penalize(logits, history)
+        elif step is Step.CUSTOM and row.processors is not None:
+            if masked is not None:
                 logits[masked] = -np.inf
-                returned = row.processors.apply(torch.from_numpy(logits), history).numpy()
-                returned[logits == -np.inf] = -np.inf
-                logits = returned
-            else:
-                _penalize(logits, row, history, preset)
-    logits[masked] = -np.inf
+            returned = row.processors.apply(torch.from_numpy(logits), history).numpy()
+            returned[logits == -np.inf] = -np.inf
+            logits = returned
+        else:
+            _penalize(logits, row, history, preset)
+    if masked is not None:
+        logits[masked] = -np.inf
     return logits
 
 
-def _steps(row: RowParams, preset: Preset) -> list[Step]:
-    """The steps that `row` turns on, masks aside, in order."""
-    penalized = any(row.is_set(f"{name}_penalty") for name in ("repetition", "frequency", "presence"))
-    on = {
-        Step.BIAS: len(row.bias_ids) > 0,
-        Step.CUSTOM: row.processors is not None,
-        Step.DRY: row.dry is not None,
-        **dict.fromkeys(PENALTY_STEPS, penalized),
-    }
-    return [step for step in preset.order if on.get(step)]
-
-
-def _masked_ids(row: RowParams, history: History, preset: Preset) -> NDArray[np.int64]:
+def _masked_ids(row: RowParams, history: History, preset: Preset) -> NDArray[np.int64] | None:
     found: list[NDArray[np.int64]] = []
     if too_short_to_end(history, row.min_tokens):
         found.append(row.ending_ids)
@@ -76,7 +73,7 @@ def _masked_ids(row: RowParams, history: History, preset: Preset) -> NDArray[np.
     if row.no_repeat_ngram_size:
         repeating = repeating_ids(history, row.no_repeat_ngram_size)
         found.append(repeating[repeating < row.vocab_size])
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    return np.concatenate(found) if found else None
 
 
 def _penalize(logits: NDArray[Any], row: RowParams, history: History, preset: Preset) -> None:

@@ -9,12 +9,16 @@ filter that looks at logits alone spares the others' cost.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.sampling.temperature import scores_of, weights_of
+
+_ROUNDING: Final = 1e-5
+"""Of the logits' size: far above what float32 loses in a subtraction, a division and the limit itself."""
 
 
 class Survivors:
@@ -49,6 +53,19 @@ class Survivors:
         if self._weights is None:
             self._weights = weights_of(self.scores())
         return self._weights
+
+    def at_least(self, threshold: float) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """([K'] ascending indices, [K'] their scores) of entries that include all whose score is `threshold` or more.
+
+        Where no scores were made yet, logits below what any rounding could lift to the threshold are passed over, and
+        their scores are never made.
+        """
+        limit = float(self._max_logit) + self._temperature * threshold
+        if self._scores is not None or not math.isfinite(limit):
+            return np.arange(len(self.logits), dtype=np.int64), self.scores()
+        slack = _ROUNDING * (abs(float(self._max_logit)) + abs(self._temperature * threshold))
+        near = np.flatnonzero(self.logits >= self.logits.dtype.type(limit - slack)).astype(np.int64, copy=False)
+        return near, scores_of(self.logits[near], self._max_logit, self._temperature)
 
     def keep(self, kept: NDArray[np.int64]) -> None:
         """Drop all entries but those at `kept`, ascending indices, one or more."""

@@ -21,20 +21,18 @@ _FLOAT32_SAFE: Final = 1e30
 
 def scores_of(logits: NDArray[Any], max_logit: Any, temperature: float) -> NDArray[Any]:
     """[K] scores, at most 0, as a new array of the logits' type."""
-    with np.errstate(over="ignore", under="ignore"):
-        scores: NDArray[Any] = np.subtract(logits, max_logit)
-        if temperature == 1.0:
-            return scores
-        if logits.dtype == np.float32 and not 1 / _FLOAT32_SAFE <= temperature <= _FLOAT32_SAFE:
-            scores = (scores.astype(np.float64) / temperature).astype(np.float32)
-            return scores
-        np.divide(scores, temperature, out=scores)
+    scores: NDArray[Any] = np.subtract(logits, max_logit)
+    if temperature == 1.0:
+        return scores
+    if logits.dtype == np.float32 and not 1 / _FLOAT32_SAFE <= temperature <= _FLOAT32_SAFE:
+        scores = (scores.astype(np.float64) / temperature).astype(np.float32)
+        return scores
+    np.divide(scores, temperature, out=scores)
     return scores
 
 
 def weights_of(scores: NDArray[Any]) -> NDArray[Any]:
     """exp(scores) [K], as a new array of the same type."""
     # numpy's and not torch's, which wakes a thread pool for each row and stalls where cores are shared.
-    with np.errstate(under="ignore"):
-        weights: NDArray[Any] = np.exp(scores)
+    weights: NDArray[Any] = np.exp(scores)
     return weights

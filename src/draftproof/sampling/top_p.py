@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SMALL: Final = 2048
+_FEW: Final = 32
 _LEVELS: Final = (2.0**-11, 2.0**-15, 2.0**-19)
 
 
@@ -47,11 +48,25 @@ def top_p(weights: NDArray[Any], total: float, mass: float, ties: TopPTies) -> N
 
 def _prefix(weights: NDArray[Any], needed: float, ties: TopPTies) -> NDArray[np.int64] | None:
     """Ascending indices of the shortest prefix whose mass is `needed`; None if all of it is too little."""
+    if len(weights) <= _FEW:
+        return _prefix_of_few(weights.tolist(), needed, ties)
     order = _by_weight(weights, ties)
     cumulated = np.cumsum(weights[order], dtype=np.float64)
     if cumulated[-1] < needed:
         return None
     return np.sort(order[: int(np.searchsorted(cumulated, needed)) + 1])
+
+
+def _prefix_of_few(weights: list[float], needed: float, ties: TopPTies) -> NDArray[np.int64] | None:
+    """`_prefix` without arrays, which take longer to make than a few tokens to sort; the sums are the same."""
+    sign = 1 if ties is TopPTies.LOWEST_ID else -1
+    order = sorted(range(len(weights)), key=lambda index: (-weights[index], sign * index))
+    mass = 0.0
+    for num_kept, index in enumerate(order, 1):
+        mass += weights[index]
+        if mass >= needed:
+            return np.array(sorted(order[:num_kept]), dtype=np.int64)
+    return None
 
 
 def _by_weight(weights: NDArray[Any], ties: TopPTies) -> NDArray[np.int64]:
