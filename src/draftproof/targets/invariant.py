@@ -46,6 +46,9 @@ TREE_PARENTS = (-1, 0, 0, 2, 1, 3, 3)
 TREE_PATH = (0, 2, 3, 6)
 # Where the tokens start: near the beginning, and beyond the first 512-key block of attention kernels.
 STARTS = (5, 1100)
+# A context of so many tokens, appended in pieces of these sizes: as long prompts, whole or in chunks, beside others.
+WIDE = 480
+WIDE_CUTS = ((480,), (1, 31, 100, 348))
 # The layers of a model run the same kernels at the same shapes, and a last bit that differs in one spreads to every
 # logit, so the first few are enough.
 NUM_LAYERS = 4
@@ -97,7 +100,23 @@ def probe(target: HFTarget, shapes: Shapes) -> str | None:
                     return f"cut {cut} changes token {position} after {start} cached ones"
             if expected is not None and not _tree_agrees(target, tokens, start, expected):
                 return f"a tree's path differs from the chain after {start} cached tokens"
+        if WIDE + NUM_TOKENS <= target.max_model_len and not _wide_agrees(target, tokens, generator):
+            return f"a context of {WIDE} tokens depends on its chunks"
     return None
+
+
+def _wide_agrees(target: HFTarget, tokens: Sequence[int], generator: torch.Generator) -> bool:
+    """Do tokens after a long context have the same bits, whatever chunks it was appended in?"""
+    context = torch.randint(0, target.vocab_size, (WIDE,), generator=generator).tolist()
+    found = []
+    for index, cut in enumerate(WIDE_CUTS):
+        slot, done = index % target.num_slots, 0
+        target.release(slot)
+        for size in cut:
+            target.prefill(slot, context[done : done + size])
+            done += size
+        found.append(torch.cat(list(_score_cut(target, slot, tokens, (NUM_TOKENS,), None))))
+    return all(torch.equal(rows, found[0]) for rows in found)
 
 
 def _score_cut(

@@ -27,7 +27,7 @@ def plan_columns(
     """Columns of the cache: enough for one sequence of max_model_len, at most for one in every slot.
 
     max_num_cached_tokens: of all slots together. cache_memory: bytes. At most one of them is given; without them the
-    cache takes what every slot could need, or seven tenths of what is free. Raises ParameterError, which says what fits.
+    cache takes what every slot could need, or seven tenths of what is free. Raises ParameterError: it says what fits.
     """
     per_token = sum(shape.num_bytes for shape in shapes)
     least, most = num_columns(max_model_len), num_slots * num_columns(max_model_len)
