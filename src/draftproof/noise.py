@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -43,7 +42,6 @@ from numpy.typing import NDArray
 from draftproof.core import Key, Number, Purpose, Weights
 from draftproof.errors import LawError, ParameterError
 from draftproof.philox import MASK, ROUNDS, field_words, philox4x32
-from draftproof.two_threads import in_two_threads
 
 __all__ = ["LAYOUT_VERSION", "ROUNDS", "KeyedNoise", "fresh_seed", "philox4x32", "race"]
 
@@ -53,7 +51,6 @@ _SEED_LIMIT: Final = 1 << 64
 _INDEX_LIMIT: Final = 1 << 24
 _NUM_CACHED_FIELDS: Final = 24
 _NUM_WORD_BY_WORD: Final = 8  # tokens that are quicker drawn one by one than as an array
-_SMALLEST_SHARED: Final = 8192  # tokens of a field that is worth a second thread
 
 
 def fresh_seed() -> int:
@@ -102,20 +99,11 @@ class KeyedNoise:
         """[vocab_size] 32-bit words of the field of `key`, one per token id. Cached, never redrawn."""
         cached = self._fields.get(key)
         if cached is None or len(cached) < vocab_size:
-            cached = self._keep(key, self._whole(key, vocab_size))
+            cached = self._words(key, np.arange((vocab_size + 3) // 4, dtype=np.uint64)).reshape(-1)
+            self._fields[key] = cached
+            if len(self._fields) > _NUM_CACHED_FIELDS:
+                self._fields.popitem(last=False)
         return cached[:vocab_size]
-
-    def prepare(self, keys: Iterable[Key], vocab_size: int) -> None:
-        """Makes the fields of `keys`, two at a time, so that `choice` finds them. Changes no number.
-
-        For keys that persist, whose fields will be needed sooner or later. As many as half the cache are made;
-        fewer than two, or small ones, are left to `choice`.
-        """
-        missing = [key for key in keys if len(self._fields.get(key, ())) < vocab_size][: _NUM_CACHED_FIELDS // 2]
-        if len(missing) < 2 or vocab_size < _SMALLEST_SHARED:
-            return
-        for key, words in zip(missing, in_two_threads(lambda key: self._whole(key, vocab_size), missing), strict=True):
-            self._keep(key, words)
 
     def field_at(self, key: Key, token_ids: NDArray[np.int64]) -> NDArray[np.uint32]:
         """[K] words of the field of `key` at ascending `token_ids` [K] alone."""
@@ -135,15 +123,6 @@ class KeyedNoise:
     def word(self, key: Key, token_id: int) -> int:
         """The 32-bit word of one token in the field of `key`."""
         return int(philox4x32(self._counter(key, token_id >> 2), self._key)[token_id & 3])
-
-    def _whole(self, key: Key, vocab_size: int) -> NDArray[np.uint32]:
-        return self._words(key, np.arange((vocab_size + 3) // 4, dtype=np.uint64)).reshape(-1)
-
-    def _keep(self, key: Key, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        self._fields[key] = words
-        if len(self._fields) > _NUM_CACHED_FIELDS:
-            self._fields.popitem(last=False)
-        return words
 
     def _words(self, key: Key, blocks: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """[B, 4] words of the field of `key` at blocks of four tokens."""

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias, final
 
-from draftproof.core import Dense, Draft, DrawnWith, Law, Noise, Number, PointMass, Siblings, Verdict
+from draftproof.core import Draft, DrawnWith, Law, Noise, Number, PointMass, Siblings, Verdict
 from draftproof.errors import DraftContractError, LawError, ParameterError
 from draftproof.verify.siblings import check_siblings
 
@@ -67,15 +67,6 @@ class TargetRows:
         except LawError:
             return False
         return True
-
-    def dense_sizes(self) -> dict[int, int]:
-        """{absolute position: number of tokens} of the rows whose law is dense, first row first."""
-        sizes: dict[int, int] = {}
-        for index, row in enumerate(self._rows):
-            if isinstance(row, Dense):
-                position = self._position(index - 1)
-                sizes[position] = max(len(row.probs), sizes.get(position, 0))
-        return sizes
 
     def _position(self, node: int) -> int:
         return self._draft.start + (0 if node < 0 else self._draft.depths[node] + 1)

@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from draftproof.core import ROOT, Draft, Key, Law, Noise, Purpose, Verdict
-from draftproof.noise import KeyedNoise
 from draftproof.verify.base import Guarantee, TargetRows, Verifier
 from draftproof.verify.walk import DrawToken, num_nodes_agreeing, walk
 
@@ -32,18 +31,10 @@ class Keyed(Verifier):
     supports_trees: ClassVar[bool] = True
 
     def _decide(self, draft: Draft, rows: TargetRows, noise: Noise) -> Verdict:
-        _prepare(draft, rows, noise)
         return walk(draft, rows, _draw_with_target_field(draft, noise))
 
     def _num_positions_agreeing(self, draft: Draft, rows: TargetRows, noise: Noise) -> int:
         return num_nodes_agreeing(draft, rows, _draw_with_target_field(draft, noise))
-
-
-def _prepare(draft: Draft, rows: TargetRows, noise: Noise) -> None:
-    """Have the fields of the block's positions made together: what this pass doesn't use, the next ones will."""
-    sizes = rows.dense_sizes() if len(draft) else {}
-    if len(sizes) > 1 and isinstance(noise, KeyedNoise):
-        noise.prepare([Key(Purpose.TARGET, position) for position in sizes], max(sizes.values()))
 
 
 def _draw_with_target_field(draft: Draft, noise: Noise) -> DrawToken:
