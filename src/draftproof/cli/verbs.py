@@ -1,5 +1,7 @@
 """The verbs, in the order in which `--help` lists them."""
 
+from draftproof.cli.audit import audit
+from draftproof.cli.bench import bench
 from draftproof.cli.chat import chat
 from draftproof.cli.demo import demo
 from draftproof.cli.env import env
@@ -8,4 +10,4 @@ from draftproof.cli.ls import ls
 from draftproof.cli.prove import prove
 from draftproof.cli.train import train
 
-VERBS = (generate, chat, demo, prove, train, ls, env)
+VERBS = (generate, chat, demo, prove, audit, train, bench, ls, env)

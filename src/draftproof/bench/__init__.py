@@ -1,0 +1,1 @@
+"""Benchmarks that are verbs of the command line."""
