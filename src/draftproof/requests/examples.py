@@ -67,7 +67,7 @@ EXAMPLES: Final[Mapping[str, Example]] = MappingProxyType(
         "skip_special_tokens": _other(False, ignore_eos=True),
         "include_stop_str_in_output": _other(True, stop=["db", "1"]),
         "logit_bias": _law({1: 1.5, 2: -2.0}),
-        "allowed_token_ids": _law([0, 1, 2, 3]),
+        "allowed_token_ids": _law([1, 2, 3, 7]),
         "bad_words": _law(["bc", "ca"]),
         "structured_outputs": _law({"regex": "(ab|c1|d)+"}),
         "typical_p": _law(0.7),

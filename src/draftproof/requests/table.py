@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final
 
 from draftproof.errors import DraftproofError, ParameterError, RequestError
@@ -73,6 +74,7 @@ def rows() -> Iterator[Row]:
         )
 
 
+@cache
 def topology_of(verifier: str, topology: str) -> Cell:
     """Whether a verifier takes the topology at all: what a request without further parameters meets."""
     return Cell(verifier, topology, _tried({}, verifier, topology))
