@@ -32,29 +32,38 @@ _ONE_LINE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_s
 
 @final
 class LlguidanceMatcher(Matcher):
-    """An llguidance parser."""
+    """An llguidance parser.
 
-    __slots__ = ("_matcher",)
+    One that meets a dead end, or a limit of its own, can't be used again: it is made anew from the accepted tokens.
+    """
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
-        self._matcher = matcher
+    __slots__ = ("_accepted", "_first", "_matcher")
+
+    def __init__(self, first: llguidance.LLMatcher) -> None:
+        self._first, self._accepted = first, list[int]()
+        self._matcher = first.deep_copy()
 
     def accept(self, token_id: int) -> bool:
+        self._accepted.append(token_id)
         return bool(self._matcher.consume_token(token_id))
 
     def rollback(self, num_tokens: int) -> None:
-        self._matcher.rollback(num_tokens)
-        self._check()
+        del self._accepted[len(self._accepted) - num_tokens :]
+        if not self._matcher.rollback(num_tokens) or self._matcher.is_error():
+            self._start_again()
 
     def fill(self, bits: Bits) -> None:
         fill_next_token_bitmask(self._matcher, bits)
-        self._check()
+        if self._matcher.is_error():
+            bits[:] = 0
+            self._start_again()
 
     def is_complete(self) -> bool:
         return bool(self._matcher.is_accepting())
 
-    def _check(self) -> None:
-        if self._matcher.is_error():
+    def _start_again(self) -> None:
+        self._matcher = self._first.deep_copy()
+        if self._accepted and not self._matcher.consume_tokens(self._accepted):
             raise GrammarError(f"llguidance gave the grammar up: {self._matcher.get_error()}")
 
 
@@ -68,7 +77,7 @@ class LlguidanceCompiled(Compiled):
         self._first = first
 
     def matcher(self) -> LlguidanceMatcher:
-        return LlguidanceMatcher(self._first.deep_copy())
+        return LlguidanceMatcher(self._first)
 
 
 @final

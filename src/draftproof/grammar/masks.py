@@ -27,7 +27,10 @@ def with_grammar(error: LawError, mask: Mask) -> LawError:
     """The error of a row that a grammar constrained, with what the grammar allowed there."""
     num_allowed = int(mask.sum())
     if num_allowed == 0:
-        more = "the grammar allows no token here: the vocabulary can't spell what would have to follow"
+        more = (
+            "the grammar allows no token here: the vocabulary can't spell what would have to follow, or its library "
+            "met a limit"
+        )
     else:
         more = (
             f"the grammar allows {num_allowed} tokens here, and the request's other parameters none of them: look at "
