@@ -72,12 +72,14 @@ EFFECTS: Final = {
     "argmax p": "how much more often than its probability",
     "q > p": "how much more often than its probability",
     "argmax q": "how much more often than its probability",
+    "repeat": "how much more often than its probability",
+    "end": "how much more often than its probability",
     "tail": "how much more often than its probability",
     "surprise": "nats",
     "lags": "correlation",
     "across requests": "correlation",
 }
-WITHOUT_DRAFT: Final = ("pit", "pit by id", "argmax p", "tail", "surprise", "lags", "across requests")
+WITHOUT_DRAFT: Final = ("pit", "pit by id", "argmax p", "repeat", "end", "tail", "surprise", "lags", "across requests")
 WITH_DRAFT: Final = ("pit by p/q", "q > p", "argmax q")
 
 
@@ -157,6 +159,10 @@ def _test(statistic: str, scores: TokenScores, shift: float, *, pooled: bool) ->
 def _set_sum(statistic: str, scores: TokenScores, shift: float) -> sums.Sum:
     if statistic == "argmax p":
         return sums.set_sum(scores.is_top, scores.top_prob, shift)
+    if statistic == "repeat":
+        return sums.set_sum(scores.is_repeat, scores.repeat_prob, shift)
+    if statistic == "end":
+        return sums.set_sum(scores.is_end, scores.end_prob, shift)
     if statistic == "tail":
         return sums.set_sum(scores.is_tail, scores.tail_prob, shift)
     if (

@@ -18,10 +18,10 @@ import numpy as np
 from draftproof import ParameterError, SamplingParams
 from draftproof.audit.conduct import breaches
 from draftproof.audit.engine import Engine, EngineError, Generate, Generation, Refusal, Request, as_engine
-from draftproof.audit.scored import Progress, request_seed
+from draftproof.audit.gather import Progress, request_seed
 from draftproof.audit.scorer import Scorer, greedy_params
 from draftproof.audit.scores import Floats
-from draftproof.audit.verdict import Audit, Finding, Plot, Table, decide
+from draftproof.audit.verdict import Audit, Finding, Plot, decide
 
 _MOST_LISTED = 12
 
@@ -81,7 +81,6 @@ def audit_greedy(
         summary=error or f"{len(findings)} findings in {len(every):,} tokens",
         findings=tuple(findings[:_MOST_LISTED]),
         numbers=_numbers(every, 2 * logit_error, num_done, error),
-        tables=(Table("Largest gaps", ("gap",), tuple((float(g),) for g in np.sort(every)[::-1][:8])),),
         plots=(_plot(every),) if len(every) else (),
         refused=tuple(refused.items()),
         limits=("anything at temperatures above 0", f"differences that move a logit by less than {2 * logit_error:g}"),

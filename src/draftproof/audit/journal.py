@@ -27,15 +27,17 @@ class Journal:
     def __init__(self, path: str | Path | None, header: Mapping[str, Any]) -> None:
         self._path = None if path is None else Path(path)
         self._header = {"draftproof_audit": _VERSION, **header}
-        self.recorded: list[Generation] = self._read()
+        self.recorded: dict[int, Generation] = self._read()
 
-    def add(self, generations: list[Generation]) -> None:
-        """Appends generations and flushes them."""
+    def add(self, generations: Mapping[int, Generation]) -> None:
+        """Appends generations, by their requests' numbers, and flushes them."""
+        self.recorded.update(generations)
         if self._path is None:
             return
         with self._path.open("a", encoding="utf-8") as stream:
-            for generation in generations:
+            for number, generation in generations.items():
                 line = {
+                    "number": number,
                     "token_ids": generation.token_ids,
                     "pass_starts": generation.pass_starts,
                     "logprobs": generation.logprobs,
@@ -43,27 +45,28 @@ class Journal:
                 }
                 stream.write(json.dumps(line) + "\n")
 
-    def _read(self) -> list[Generation]:
+    def _read(self) -> dict[int, Generation]:
         if self._path is None:
-            return []
+            return {}
         header = json.loads(json.dumps(self._header, default=str))
         if not self._path.exists() or not self._path.stat().st_size:
             try:
                 self._path.write_text(json.dumps(header) + "\n", encoding="utf-8")
             except OSError as error:
                 raise ParameterError("journal", str(self._path), "a file that can be written", str(error)) from error
-            return []
+            return {}
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         if _parsed(lines[0]) != header:
             raise ParameterError(
                 "journal", str(self._path), "the journal of this very run", "give another file, or remove this one"
             )
-        found, kept = [], [lines[0]]
+        found: dict[int, Generation] = {}
+        kept = [lines[0]]
         for line in lines[1:]:
             entry = _parsed(line)
             if entry is None or not line.endswith("\n"):
                 break
-            found.append(_generation(entry))
+            found[int(entry["number"])] = _generation(entry)
             kept.append(line)
         if len(kept) < len(lines):
             self._path.write_text("".join(kept), encoding="utf-8")

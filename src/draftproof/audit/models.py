@@ -30,9 +30,10 @@ class Model(Protocol):
 
 
 class TableModel:
-    """Logits from a table: `MarkovTable`-like rows by the last token, or a function of the whole context.
+    """Logits from a table, by the last token or by the whole context.
 
-    rows: [V, V] probabilities, row c the law after token c; or a `Table`, whose law is a function of the context.
+    rows: [V, V] probabilities, row c the law after token c; or a `Table`, whose law is a function of the context. Where
+    the engine's own logits are not log-probabilities use `of_logits`: a repetition penalty multiplies them.
     """
 
     max_batch = 4096
@@ -43,11 +44,22 @@ class TableModel:
         if isinstance(rows, Table):
             self.vocab_size = rows.vocab_size
             return
-        if rows.ndim != 2 or rows.shape[0] != rows.shape[1]:
-            raise ParameterError("rows", rows.shape, "one row of probabilities for each last token, [V, V]")
-        self.vocab_size = rows.shape[1]
         with np.errstate(divide="ignore"):
-            self._log_rows = torch.from_numpy(np.log(rows))
+            self._take_rows(np.log(rows))
+
+    @classmethod
+    def of_logits(cls, logits: Floats) -> TableModel:
+        """The model whose logits after token c are logits[c]."""
+        made = cls.__new__(cls)
+        made._table = None
+        made._take_rows(logits)
+        return made
+
+    def _take_rows(self, logits: Floats) -> None:
+        if logits.ndim != 2 or logits.shape[0] != logits.shape[1]:
+            raise ParameterError("rows", logits.shape, "one row for each last token, [V, V]")
+        self.vocab_size = logits.shape[1]
+        self._log_rows = torch.from_numpy(logits)
 
     def logits(self, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[torch.Tensor]:
         if self._table is not None:
@@ -66,15 +78,17 @@ class TorchModel:
     """A transformers causal language model, on its own device. Texts of a batch are padded at the end.
 
     model: called as model(input_ids=…, attention_mask=…); a plain forward without a cache. num_positions: the most
-    tokens of one text, the model's own if None. max_tokens_per_call: of padded tokens times vocabulary's worth of
-    memory.
+    tokens of one text, vocab_size: without padding; the model's own if None. max_tokens_per_call: of padded tokens
+    times vocabulary's worth of memory.
     """
 
-    def __init__(self, model: Any, *, max_batch: int = 16, num_positions: int | None = None) -> None:
+    def __init__(
+        self, model: Any, *, max_batch: int = 16, num_positions: int | None = None, vocab_size: int | None = None
+    ) -> None:
         self._model = model.eval()
         config = model.config
         text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
-        self.vocab_size = int(text_config.vocab_size)
+        self.vocab_size = vocab_size or int(text_config.vocab_size)
         self.max_batch = max_batch
         self.num_positions = num_positions or int(getattr(text_config, "max_position_embeddings", 1 << 30))
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from draftproof import ParameterError, SamplingParams
 from draftproof.audit.engine import Engine, EngineError, Generate, Generation, Refusal, Request, as_engine
+from draftproof.audit.gather import Progress, request_seed
 from draftproof.audit.plan import ALPHA, POWER, detectable_aligned
-from draftproof.audit.scored import Progress, request_seed
 from draftproof.audit.statistics import twosample
 from draftproof.audit.statistics.holm import adjusted
 from draftproof.audit.verdict import Audit, Finding, Table, decide

@@ -18,7 +18,7 @@ import numpy as np
 
 from draftproof import ParameterError, SamplingParams
 from draftproof.audit.engine import Engine, EngineError, Generate, Refusal, Request, as_engine
-from draftproof.audit.scored import Progress, request_seed
+from draftproof.audit.gather import Progress, request_seed
 from draftproof.audit.scorer import Scorer, greedy_params
 from draftproof.audit.scores import Floats
 from draftproof.audit.verdict import Audit, Finding, decide

@@ -27,9 +27,9 @@ from draftproof import ParameterError
 from draftproof.audit.battery import EFFECTS, Hypothesis, Layout, adjusted_p, hypotheses
 from draftproof.audit.coins import ConstantCoins, SymbolicCoins
 from draftproof.audit.engine import EngineError
+from draftproof.audit.gather import Progress
 from draftproof.audit.plan import ALPHA
 from draftproof.audit.rule_sampling import joint_p_value, sample_rule
-from draftproof.audit.scored import Progress
 from draftproof.audit.verdict import Audit, Finding, Table, decide
 from draftproof.verify.exact import Enumeration, Step, enumerate_steps
 from draftproof.verify.tables import PAIR_KINDS, Pair, random_pair

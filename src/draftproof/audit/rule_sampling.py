@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from draftproof.audit.engine import EngineError
-from draftproof.audit.scored import Progress
+from draftproof.audit.gather import Progress
 from draftproof.audit.scores import Floats, TokenScores, score_rows
 from draftproof.audit.statistics import pit, sums
 from draftproof.audit.statistics.needs import stats
@@ -130,7 +130,8 @@ def _output(
     rule: Callable[..., Any], check: Check, target: Floats, draft: Floats, prompt: int, generator: np.random.Generator
 ) -> tuple[list[int], list[int]]:
     """([prompt, then tokens], each token's offset in its pass)."""
-    text, offsets = [prompt], []
+    text = [prompt]
+    offsets: list[int] = []
     vocab_size = len(target)
     while len(text) <= _LENGTH:
         path, drafts = text[-1], []

@@ -19,7 +19,7 @@ from draftproof.audit.statistics.pit import bin_counts
 from draftproof.audit.verdict import Audit, Cause, Finding, Plot, Table, Verdict, decide
 
 if TYPE_CHECKING:
-    from draftproof.audit.scored import Run
+    from draftproof.audit.gather import Run
 
 BOUND_ALPHA: Final = 1e-3
 _PLOT_BINS: Final = 32
@@ -42,7 +42,7 @@ def scored_audit(run: Run, engine: Engine, scorer: Scorer, seconds: float) -> Au
         findings += [_finding(h, p) for h, p in zip(tested, adjusted, strict=True) if p <= run.plan.alpha_fixed]
     complete = run.is_complete and not run.errors and not run.interrupted
     verdict = decide(findings, complete=complete and bool(run.parts))
-    scores = TokenScores.joined(run.parts) if run.parts else None
+    scores = run.scores()
     return Audit(
         mode="scored",
         engine=engine.name,

@@ -84,9 +84,9 @@ class Scorer:
         *,
         first_request: int = 0,
         prompt_of: Sequence[int] | None = None,
-        cell: int = 0,
+        cell_of: Sequence[int] | None = None,
     ) -> Scored:
-        """Scores a batch. first_request: number of the first in the audit. prompt_of: each request's prompt number."""
+        """Scores a batch. first_request: its number in the audit. prompt_of, cell_of: each one's prompt and setting."""
         self._check(requests, generations)
         parts, errors, impossible = [], [], []
         for group in self._groups(requests, generations):
@@ -103,9 +103,14 @@ class Scorer:
                 token_ids,
                 self._random,
                 draft_probs=None if drafts is None else np.concatenate(drafts),
+                previous_ids=np.array(
+                    [i for r, o in zip(asked, outputs, strict=True) for i in (r.prompt_ids[-1], *o[:-1])],
+                    dtype=np.int64,
+                ),
+                ending_ids=self.eos_token_ids,
                 request=np.repeat(np.array(group) + first_request, counts),
                 prompt=np.repeat(np.array([0 if prompt_of is None else prompt_of[i] for i in group]), counts),
-                cell=np.full(len(token_ids), cell),
+                cell=np.repeat(np.array([0 if cell_of is None else cell_of[i] for i in group]), counts),
                 position=np.concatenate([np.arange(count) for count in counts]),
                 pass_offset=np.array([o for index in group for o in pass_offsets(generations[index])], dtype=np.int64),
             )

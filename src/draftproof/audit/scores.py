@@ -30,7 +30,8 @@ class TokenScores:
     """Arrays [..., N], a token each, ordered by request and then by position.
 
     prob: p(x). pit: U in the order of p. id_pit: U in the order of ids. top_prob, is_top: p(argmax p), and whether x
-    is it. tail_prob, is_tail: the same of the tokens rarer than RARE. surprise: min(-log p(x), MAX_SURPRISE) less its
+    is it. repeat_prob, is_repeat: of the token before; end_prob, is_end: of the ending ids. tail_prob, is_tail: of the
+    tokens rarer than RARE. surprise: min(-log p(x), MAX_SURPRISE) less its
     mean; surprise_variance and surprise_third: its second and third central moments. Where the draft's law q is
     known: ratio_pit: U in the order of p/q. gain_prob, is_gain: of {q > p}. draft_top_prob, is_draft_top: of argmax
     q. None otherwise. request, prompt, cell [N]: which generation, prompt and setting. position [N]: in the output.
@@ -47,6 +48,10 @@ class TokenScores:
     surprise: Floats
     surprise_variance: Floats
     surprise_third: Floats
+    repeat_prob: Floats
+    is_repeat: NDArray[np.bool_]
+    end_prob: Floats
+    is_end: NDArray[np.bool_]
     request: NDArray[np.int64]
     prompt: NDArray[np.int64]
     cell: NDArray[np.int64]
@@ -91,6 +96,8 @@ def score_rows(
     random_source: np.random.Generator,
     *,
     draft_probs: Floats | None = None,
+    previous_ids: NDArray[np.int64] | None = None,
+    ending_ids: Sequence[int] = (),
     request: NDArray[np.int64] | None = None,
     prompt: NDArray[np.int64] | None = None,
     cell: NDArray[np.int64] | None = None,
@@ -99,7 +106,8 @@ def score_rows(
 ) -> TokenScores:
     """Scores of `token_ids` [..., N] under `probs` [..., N, V]; draft_probs likewise, where known.
 
-    random_source: the auditor's own, for W. The index arrays are [N]; zeros if left out (-1 for pass_offset).
+    random_source: the auditor's own, for W. previous_ids [..., N]: the token before each, -1 where there is none.
+    ending_ids: EOS. The index arrays are [N]; zeros if left out (-1 for pass_offset).
     """
     num_tokens = token_ids.shape[-1]
     place = token_ids[..., None]
@@ -110,8 +118,14 @@ def score_rows(
     spread = random_source.random(token_ids.shape)
     top = probs.argmax(-1)
     own_prob = own[..., 0]
+    previous = np.full(token_ids.shape, -1) if previous_ids is None else previous_ids
+    safe = np.maximum(previous, 0)[..., None]
     columns: dict[str, Any] = {
         "prob": own_prob,
+        "repeat_prob": np.where(previous < 0, 0.0, np.take_along_axis(probs, safe, -1)[..., 0]),
+        "is_repeat": previous == token_ids,
+        "end_prob": probs[..., list(ending_ids)].sum(-1),
+        "is_end": np.isin(token_ids, list(ending_ids)),
         "pit": np.clip(before + spread * own_prob, 0.0, 1.0),
         "id_pit": np.clip(np.where(earlier_id, probs, 0.0).sum(-1) + spread * own_prob, 0.0, 1.0),
         "top_prob": np.take_along_axis(probs, top[..., None], -1)[..., 0],

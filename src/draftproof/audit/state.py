@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from draftproof import ParameterError
-from draftproof.audit.scored import Progress
+from draftproof.audit.gather import Progress
 from draftproof.audit.verdict import Audit, Finding, decide
 
 _MOST_LISTED: Final = 12
@@ -27,7 +27,8 @@ _PASSES: Final = 3
 class Stateful(Protocol):
     """One sequence in an engine: made empty, appended to, and taken back from."""
 
-    vocab_size: int
+    @property
+    def vocab_size(self) -> int: ...
 
     def append(self, token_ids: Sequence[int]) -> np.ndarray:
         """Appends tokens and returns [n, V] logits, row i of the token after token i."""

@@ -42,6 +42,8 @@ class EProcess:
         if not len(scores):
             return
         self._bet("argmax p", scores.is_top, scores.top_prob)
+        self._bet("repeat", scores.is_repeat, scores.repeat_prob)
+        self._bet("end", scores.is_end, scores.end_prob)
         self._count("pit", scores.pit)
         self._count("pit by id", scores.id_pit)
         if self.knows_draft and scores.knows_draft:

@@ -1,11 +1,11 @@
 """Martingale sums: how often the token fell into a set that was known beforehand, and how surprising it was.
 
-Rule: for a predictable set A_t, S = sum of 1[x_t in A_t] - p_t(A_t), V = sum of p_t(A_t) (1 - p_t(A_t)).
-Sets: {argmax p} (greedy tokens, temperature), {q > p} (attains the total variation of any bias towards the draft),
-{argmax q} (argmax drafts), the tail {p < 1e-4} (coarse uniforms, filters). And the surprise, min(-log p, 12) less its
-mean: a law that is too flat or too peaked.
-p-values: `tails.martingale_p`. Rounding may move each token's mean by `shift` (the surprise's by shift times its
-standard deviation: a logit error of e moves the mean of any function f by at most e sd(f), to first order).
+Rule: for a predictable set A_t, S = sum of 1[x_t in A_t] - p_t(A_t), V = sum of p_t(A_t) (1 - p_t(A_t)). Sets:
+{argmax p} (greedy tokens, temperature), {q > p} (attains the total variation of any bias towards the draft), {argmax
+q} (argmax drafts), {the token before} (penalties), {EOS} (min_tokens), the tail {p < 1e-4} (coarse uniforms,
+filters). And the surprise, min(-log p, 12) less its mean: a law that is too flat or too peaked. p-values:
+`tails.martingale_p`. Rounding may move each token's mean by `shift` (the surprise's by shift times its standard
+deviation: a logit error of e moves the mean of any function f by at most e sd(f), to first order).
 """
 
 from __future__ import annotations

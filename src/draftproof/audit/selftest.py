@@ -1,0 +1,225 @@
+"""The audit audits itself: every mutant must be caught in the mode named for it, and exact engines must not be.
+
+- rule mode: the mutants of `verify.mutants`, by enumeration, and by samples from their enumerated laws;
+- scored mode: wrong samplers over tables, at full dose and, where the bias is visible, diluted into the exact sampler
+  until the total variation is 0.01; and engines whose chain goes wrong inside a block;
+- greedy, replay, paired and state modes: small wrong engines, each with its right twin.
+
+`run_self(quick=True)` takes about a minute on one core and is what CI runs; the full one adds doses, and null runs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from draftproof.audit.battery import Layout, adjusted_p, hypotheses
+from draftproof.audit.mutants import SAMPLERS
+from draftproof.audit.mutants.run import LENGTH, dosed, scores_of, trials, visible_bias
+from draftproof.audit.mutants.sampler import ExactSampler, instance_tables
+from draftproof.audit.plan import ALPHA, FIXED_SHARE
+from draftproof.audit.rule_sampling import joint_p_value
+from draftproof.audit.scores import TokenScores
+from draftproof.audit.statistics.eprocess import EProcess
+from draftproof.audit.verdict import Audit, Finding, Plot, Table, Verdict, decide
+from draftproof.verify.mutants import all_mutants
+
+Progress = Callable[[int, int], None]
+DOSED_BIAS: Final = 0.01
+DOSE_TOKENS: Final = 250_000
+_LAYOUT: Final = Layout(knows_draft=True, by_offset=True)
+_CHECKS: Final = 25
+_CLEARLY: Final = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Caught:
+    """What became of one mutant at one dose. tokens: scored (sequences, in rule mode), fewer where evidence ended it.
+    total_variation: of the mutant at that dose, None where the mode has none. right_passes: the right twin's verdict.
+    """
+
+    mode: str
+    name: str
+    after: str
+    dose: float
+    total_variation: float | None
+    tokens: int
+    caught: bool
+    right_passes: bool
+
+
+def run_self(*, quick: bool = True, seed: int = 0, progress: Progress | None = None) -> Audit:
+    """Runs the self-audit. A mutant that survives at full dose, or a false alarm, is a finding."""
+    began = time.perf_counter()
+    jobs = _jobs(quick, seed)
+    records: list[Caught] = []
+    try:
+        for number, job in enumerate(jobs):
+            records.append(job())
+            if progress is not None:
+                progress(number + 1, len(jobs))
+    except KeyboardInterrupt:
+        pass
+    return _audit(records, len(records) == len(jobs), quick, seed, time.perf_counter() - began)
+
+
+def _jobs(quick: bool, seed: int) -> list[Callable[[], Caught]]:
+    num_tokens = 40_000 if quick else 100_000
+    jobs: list[Callable[[], Caught]] = [
+        lambda m=mutant: _rule(m, 1.0, 20_000, seed)  # type: ignore[misc]
+        for mutant in all_mutants()
+    ]
+    jobs += [lambda m=mutant: sampled(m, 1.0, num_tokens, seed) for mutant in SAMPLERS]  # type: ignore[misc]
+    jobs += [lambda t=trial: _trial(t, seed) for trial in trials(4000 if quick else 20_000)]  # type: ignore[misc]
+    if not quick:
+        jobs += [lambda m=mutant: _rule(m, 0.0, DOSE_TOKENS, seed) for mutant in all_mutants()]  # type: ignore[misc]
+        jobs += [lambda m=mutant: sampled(m, 0.0, DOSE_TOKENS, seed) for mutant in SAMPLERS]  # type: ignore[misc]
+    return jobs
+
+
+def sampled(mutant: type[ExactSampler], dose: float, num_tokens: int, seed: int) -> Caught:
+    """A wrong sampler in scored mode. dose 0: diluted until its visible total variation is DOSED_BIAS.
+
+    Where it is less than that at full dose there is nothing to dilute: such a record has dose 0 and counts as caught.
+    """
+    seen, noise = visible_bias(mutant, 3000 if dose == 1.0 else 25_000, seed + 5)
+    bias = max(seen - noise, 0.0) if seen > _CLEARLY * noise else 0.0
+    if dose == 0.0:
+        if bias < DOSED_BIAS:
+            return Caught("scored", mutant.name, mutant.after, 0.0, bias, 0, True, True)
+        dose = DOSED_BIAS / bias
+    num_requests = math.ceil(num_tokens / LENGTH)
+    caught, tokens = detects(mutant, dose, num_requests, seed + 11)
+    right_passes = not detects(ExactSampler, 1.0, num_requests, seed + 12, mutant.instance)[0]
+    return Caught("scored", mutant.name, mutant.after, dose, bias * dose, tokens, caught, right_passes)
+
+
+def detects(
+    mutant: type[ExactSampler], dose: float, num_requests: int, seed: int, instance: str | None = None
+) -> tuple[bool, int]:
+    """(whether an audit of `num_requests` requests calls it not lossless, tokens until it did).
+
+    instance: the exact sampler's tables, where that is audited.
+    """
+    tables = instance_tables(instance or mutant.instance)
+    emission = (
+        dosed(mutant, dose, num_requests, seed) if instance is None else mutant(*tables).run(num_requests, LENGTH, seed)
+    )
+    scores = scores_of(emission, *tables, seed=seed + 1)
+    evidence, threshold = EProcess(knows_draft=True), math.log(1 / (ALPHA * (1 - FIXED_SHARE)))
+    places, part = np.arange(len(scores)), math.ceil(len(scores) / _CHECKS)
+    for start in range(0, len(scores), part):
+        evidence.update(scores.where((places >= start) & (places < start + part)))
+        if float(evidence.peak_log_e) >= threshold:
+            return True, min(start + part, len(scores))
+    return _rejects(scores), len(scores)
+
+
+def _rejects(scores: TokenScores) -> bool:
+    return min(adjusted_p(hypotheses(scores, _LAYOUT))) <= ALPHA * FIXED_SHARE
+
+
+def _rule(mutant: Any, dose: float, num_sequences: int, seed: int) -> Caught:
+    """A mutant of the rules. Full dose: its enumerated law must differ. dose 0: samples from its law, diluted until the
+    total variation is DOSED_BIAS, must; where it is less than that at full dose, enumeration alone sees it.
+    """
+    wrong, right = mutant.wrong(), mutant.right()
+    bias = float(wrong.total_variation)
+    exact = {sequence: float(probability) for sequence, probability in wrong.expected.items()}
+    sequences = sorted(set(wrong.law) | set(exact), key=str)
+    ours = np.array([float(wrong.law.get(sequence, 0)) for sequence in sequences])
+    theirs = np.array([exact.get(sequence, 0.0) for sequence in sequences])
+    right_passes = right.total_variation == 0
+    if dose == 0.0:
+        if bias < DOSED_BIAS:
+            return Caught("rule", mutant.name, mutant.after, 0.0, bias, 0, True, right_passes)
+        dose = DOSED_BIAS / bias
+        mixed = dose * ours + (1 - dose) * theirs
+        random = np.random.default_rng([seed, len(sequences)])
+        counts = random.multinomial(num_sequences, mixed / mixed.sum())
+        drawn = [sequence for sequence, count in zip(sequences, counts, strict=True) for _ in range(count)]
+        caught = joint_p_value(drawn, exact) <= ALPHA
+        return Caught("rule", mutant.name, mutant.after, dose, bias * dose, num_sequences, caught, right_passes)
+    return Caught("rule", mutant.name, mutant.after, 1.0, bias, 0, wrong.total_variation > 0, right_passes)
+
+
+def _trial(trial: Any, seed: int) -> Caught:
+    wrong, right = trial.run(True, seed), trial.run(False, seed)
+    tokens = int(wrong.numbers.get("tokens", wrong.numbers.get("tokens compared", 0)))
+    return Caught(
+        trial.mode,
+        trial.name,
+        trial.after,
+        1.0,
+        None,
+        tokens,
+        wrong.verdict is Verdict.NOT_LOSSLESS,
+        right.verdict is Verdict.CONSISTENT,
+    )
+
+
+def _audit(records: list[Caught], complete: bool, quick: bool, seed: int, seconds: float) -> Audit:
+    full = [record for record in records if record.dose == 1.0]
+    diluted = [r for r in records if 0.0 < r.dose < 1.0]
+    findings = [
+        Finding("a mutant survives", f"{r.mode}: {r.name}", 0.0, r.total_variation or 0.0, "total variation")
+        for r in full
+        if not r.caught
+    ]
+    findings += [
+        Finding("a right engine is called not lossless", f"{r.mode}: twin of {r.name}", 0.0, 1.0, "")
+        for r in records
+        if not r.right_passes
+    ]
+    at_dose = {
+        f"caught at total variation {DOSED_BIAS}, {mode} mode": f"{sum(r.caught for r in some)} of {len(some)}"
+        for mode in ("rule", "scored")
+        if (some := [r for r in diluted if r.mode == mode])
+    }
+    tokens = [r.tokens for r in full if r.mode == "scored" and r.caught and r.tokens]
+    by_mode = {
+        f"mutants, {mode} mode": f"{sum(r.caught for r in some)} of {len(some)} caught"
+        for mode in ("rule", "scored", "greedy", "replay", "paired", "state")
+        if (some := [r for r in full if r.mode == mode])
+    }
+    rows = tuple(
+        (r.mode, r.name, r.after, r.dose, r.total_variation, r.tokens, r.caught, r.right_passes) for r in records
+    )
+    columns = ("mode", "mutant", "after", "dose", "total variation", "tokens", "caught", "right twin passes")
+    return Audit(
+        mode="self",
+        engine="the audit itself",
+        verdict=decide(findings, complete=complete),
+        summary=f"{sum(r.caught for r in full)} of {len(full)} mutants are caught",
+        findings=tuple(findings),
+        plan={"alpha": ALPHA, "seed": seed, "quick": quick},
+        numbers={
+            **by_mode,
+            "right twins that pass": f"{sum(r.right_passes for r in records)} of {len(records)}",
+            "median tokens to detect, scored mode": statistics.median(tokens) if tokens else 0,
+            **at_dose,
+        },
+        tables=(Table("Mutants", columns, rows),),
+        plots=_plots(full),
+        limits=("mutants that nobody has thought of",),
+        seconds=seconds,
+    )
+
+
+def _plots(full: list[Caught]) -> tuple[Plot, ...]:
+    points = sorted((r.total_variation, float(r.tokens)) for r in full if r.total_variation and r.tokens)
+    if len(points) < 2:
+        return ()
+    x, y = tuple(p[0] for p in points), tuple(p[1] for p in points)
+    return (Plot("Tokens until a mutant is caught", "log-line", "total variation", "tokens", x, y),)
+
+
+def to_records(audit: Audit) -> list[dict[str, Any]]:
+    """The table's rows as mappings, for JSON."""
+    return [dict(zip(audit.tables[0].columns, row, strict=True)) for row in audit.tables[0].rows]
