@@ -154,3 +154,35 @@ def test_an_object_with_one_half_of_a_state_is_refused():
 
     with pytest.raises(ParameterError, match="logits_processors.*both fork"):
         engine(table(), method=None).generate([[1]], params(logits_processors=[Half()]))
+
+
+STATEFUL = ["mirostat 1", "mirostat 2", "stateful processor", "xtc", "mirostat beside penalties"]
+
+
+@pytest.mark.parametrize("setting", STATEFUL)
+def test_states_outlive_preemption(setting, monkeypatch):
+    """Too little room for four requests: some give up their slots, and go on later where they were."""
+    from draftproof.engine.scheduler import Scheduler
+
+    plain, requests = plain_of(setting)
+    preempted = []
+    right = Scheduler.preempt
+    monkeypatch.setattr(
+        Scheduler, "preempt", lambda self, request: (preempted.append(request), right(self, request))[1]
+    )
+    llm = engine(table(), num_slots=4, method="suffix", max_model_len=40, max_num_cached_tokens=50)
+    assert ids(llm.generate(PROMPTS, requests)) == plain
+    assert any(request.emitted for request in preempted)
+
+
+@pytest.mark.parametrize("setting", STATEFUL)
+def test_each_sample_has_states_and_coins_of_its_own(setting):
+    request = params(seed=5, n=3, **SETTINGS[setting])
+
+    def texts(llm):
+        [output] = llm.generate([[1, 2, 3]], request)
+        return [completion.token_ids for completion in output.outputs]
+
+    plain = texts(engine(table(), method=None))
+    assert len(set(plain)) == 3
+    assert texts(engine(table(), num_slots=3, drafter=TableDrafter(table(1)))) == plain
