@@ -234,8 +234,11 @@ class LLM:
         except DraftproofError as error:
             if alone:
                 raise
-            job.error = RequestError(str(error), request_id=job.request_id)
-            job.error.__cause__ = error
+            if isinstance(error, RequestError):
+                job.error = error
+            else:
+                job.error = RequestError(str(error), request_id=job.request_id)
+                job.error.__cause__ = error
         return job
 
     def _per_prompt(

@@ -11,8 +11,9 @@ and small values are not raised to 0.01; logit_bias outside [-100, 100] is refus
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import wraps
 from typing import Any, Self
 
 from draftproof.errors import ParameterError
@@ -141,3 +142,16 @@ class SamplingParams(SamplerFields):
 
 _OTHERS = tuple(item.name for item in fields(SamplerFields))
 _FIELDS = tuple(item.name for item in fields(SamplingParams) if item.name not in _OTHERS) + _OTHERS
+
+
+def _taking_neutral_values(init: Callable[..., None]) -> Callable[..., None]:
+    """`__init__` that takes other engines' fields at the values that change nothing; `__new__` has refused the rest."""
+
+    @wraps(init)
+    def __init__(self: SamplingParams, **given: object) -> None:
+        init(self, **{name: value for name, value in given.items() if name not in REFUSED})
+
+    return __init__
+
+
+SamplingParams.__init__ = _taking_neutral_values(SamplingParams.__init__)  # type: ignore[method-assign]

@@ -97,3 +97,44 @@ def test_parts_of_text_are_joined():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     chat = prepare_chat(templates.tokenizer_with(templates.PLAIN), [{"role": "user", "content": parts}])
     assert chat.text.startswith("<|user|>a\nb\n")
+
+
+def scripted(answer, template):
+    """An LLM whose answer to any chat is `answer`, byte by byte."""
+    from draftproof import LLM
+    from draftproof.targets.toy import TableTarget
+    from draftproof.verify.tables import LawTable
+
+    tokenizer = templates.tokenizer_with(template)
+    script = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+    begin = len(prepare_chat(tokenizer, ASK, tools=[templates.WEATHER]).prompt_ids)
+
+    def weights(context):
+        return [
+            int(token_id == script[min(len(context) - begin, len(script) - 1)]) for token_id in range(len(tokenizer))
+        ]
+
+    target = TableTarget(LawTable(len(tokenizer), weights), eos_token_ids=[tokenizer.eos_token_id])
+    config = {"num_speculative_tokens": 4, "draft_length": "fixed"}
+    return LLM.from_target(target, tokenizer, speculative_config=config)
+
+
+@pytest.mark.parametrize(
+    ("template", "answer"),
+    [
+        (templates.HERMES, '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'),
+        (templates.LLAMA3, '{"name": "get_weather", "parameters": {"city": "Paris"}}'),
+        (templates.MISTRAL, '[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}'),
+    ],
+)
+def test_an_answer_of_the_engine_becomes_a_message(template, answer):
+    llm = scripted(answer, template)
+    (output,) = llm.chat(ASK, SamplingParams(temperature=0, max_tokens=200), tools=[templates.WEATHER])
+    message = output.outputs[0].message
+    assert [(call.name, call.arguments) for call in message.tool_calls] == [("get_weather", '{"city": "Paris"}')]
+    assert message.content == "" and output.to_dict()["message"]["tool_calls"]
+    reader, deltas = llm.prepare_chat(ASK, tools=[templates.WEATHER]).reader(), []
+    for chunk in llm.stream_generate(output.prompt_token_ids, SamplingParams(temperature=0, max_tokens=200)):
+        deltas += reader.push(chunk.text)
+    deltas += reader.finish()
+    assert [delta.tool_call for delta in deltas] == list(message.tool_calls)

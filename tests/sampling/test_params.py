@@ -134,7 +134,6 @@ def test_unknown_and_unsupported_fields_are_refused(make) -> None:  # type: igno
     with pytest.raises(ParameterError, match="zzz=1: .*the fields are n, "):
         make({"zzz": 1})
     for name, value in {
-        "structured_outputs": {"json": {}},
         "extra_args": {"a": 1},
         "best_of": 2,
         "use_beam_search": True,
