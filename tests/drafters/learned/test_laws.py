@@ -68,11 +68,11 @@ def test_on_is_off(target, plain_ids, folders, method, num_tokens):
     assert accepted > 3 and drafted - accepted > 100
 
 
-@pytest.mark.parametrize("method", ["dflash", "dspark"])
+@pytest.mark.parametrize("method", ["dflash", "dflash 2", "dspark", "eagle3"])
 def test_trees_or_refusal(target, plain_ids, folders, method):
-    """Laws by depth give trees; a head that looks back has none to give."""
-    if method == "dspark":
-        with pytest.raises(ValueError, match="topology='tree': must be 'chain' with the method dspark"):
+    """A block's laws give trees, by depth or after the token before; a chain drafter's cache holds one path."""
+    if method == "eagle3":
+        with pytest.raises(ValueError, match="topology='tree': must be 'chain' with the method eagle3"):
             speculative(target, folders[method], method, 6, topology="tree", num_tree_nodes=12)
         return
     llm = speculative(target, folders[method], method, 6, topology="tree", num_tree_nodes=12)

@@ -26,7 +26,7 @@ Sources: see `block_model.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -40,6 +40,9 @@ from draftproof.drafters.learned.head import TargetEnds
 from draftproof.drafters.learned.modules import Attend
 from draftproof.drafters.learned.turn import Turn
 from draftproof.targets.base import TappedTarget
+
+if TYPE_CHECKING:
+    from draftproof.drafters.tree.source import LawSource
 
 _CHUNK: Final = 512
 """Positions whose context keys are made in one go."""
@@ -175,23 +178,41 @@ class BlockDrafter:
             rows = [turn.row for turn in going]
             self._draw_slot(index, going, hidden[rows, index], logits[rows, index])
 
+    def law_source(self) -> LawSource:
+        """Trees' laws from one pass: conditionals of a slot after the token before it."""
+        from draftproof.drafters.learned.block_source import BlockSource
+
+        return BlockSource(self)
+
     def _draw_slot(self, index: int, turns: list[Turn], hidden: torch.Tensor, logits: torch.Tensor) -> None:
-        previous = torch.tensor([turn.previous_id for turn in turns], device=hidden.device)
-        markov, confidence, selector = (
-            self.model.markov_head,
-            self.model.confidence_head,
-            self.model.candidate_selector,
-        )
-        embedded = markov.embed(previous) if markov is not None else None
+        confidence, markov = self.model.confidence_head, self.model.markov_head
         if confidence is not None and self.confidence_threshold > 0:
             inputs = hidden
-            if self.layout.confidence_with_markov and embedded is not None:
-                inputs = torch.cat((hidden, embedded), dim=-1)
+            if self.layout.confidence_with_markov and markov is not None:
+                previous = torch.tensor([turn.previous_id for turn in turns], device=hidden.device)
+                inputs = torch.cat((hidden, markov.embed(previous)), dim=-1)
             sure = confidence.probability(inputs, index) >= self.confidence_threshold
             for turn, go_on in zip(turns, sure.tolist(), strict=True):
                 if not go_on:
                     turn.stop()
-        if markov is not None and embedded is not None:
+        laws = self.slot_laws(index, turns, hidden, logits)
+        for turn, law in zip(turns, laws, strict=True):
+            if turn.is_done:
+                continue
+            if law is None:
+                turn.stop()
+            else:
+                turn.take(self.drawing.draw(turn.draft, law, turn.request), law)
+
+    def slot_laws(self, index: int, turns: list[Turn], hidden: torch.Tensor, logits: torch.Tensor) -> list[Law | None]:
+        """The law of slot `index` after each turn's draft, whose recurrent state is moved on.
+
+        hidden [turns, hidden], logits [turns, V]: the slot's own. None where masks leave no token of the drafter's.
+        """
+        previous = torch.tensor([turn.previous_id for turn in turns], device=hidden.device)
+        markov, selector = self.model.markov_head, self.model.candidate_selector
+        if markov is not None:
+            embedded = markov.embed(previous)
             states = [turn.state if turn.state is not None else markov.start(embedded[0]) for turn in turns]
             bias, after = markov.step(embedded, hidden, torch.stack(states))
             logits = logits + bias
@@ -202,18 +223,8 @@ class BlockDrafter:
         if selector is not None:
             kept, ids = selector.candidates(logits)
             scores = selector.scores(kept, ids, hidden, previous)
-            laws: list[Law | None] = [
-                candidate_law(turn, row, own) for turn, row, own in zip(turns, scores, ids, strict=True)
-            ]
-        else:
-            laws = self._row_laws(turns, logits)
-        for turn, law in zip(turns, laws, strict=True):
-            if turn.is_done:
-                continue
-            if law is None:
-                turn.stop()
-            else:
-                turn.take(self.drawing.draw(turn.draft, law, turn.request), law)
+            return [candidate_law(turn, row, own) for turn, row, own in zip(turns, scores, ids, strict=True)]
+        return self._row_laws(turns, logits)
 
     def _row_laws(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
         vocab = self.ends.vocab

@@ -45,7 +45,7 @@ def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) ->
         return load_chain_drafter(str(config.model), target, chain, method=config.method)
     drafter = load_block_drafter(str(config.model), target, chain, method=config.method)
     most = drafter.layout.num_drafts
-    if config.num_speculative_tokens > most:
+    if config.topology == "chain" and config.num_speculative_tokens > most:
         raise ParameterError(
             "num_speculative_tokens", config.num_speculative_tokens, f"at most {most}, what this drafter drafts at once"
         )

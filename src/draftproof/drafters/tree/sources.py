@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 def source_of(drafter: Drafter) -> LawSource:
-    """The source of a drafter's laws: its own (`law_source`), that of its block's laws (`depth_laws`), or ours.
+    """The source of a drafter's laws: of its block's laws (`depth_laws`), its own (`law_source`), or ours.
 
     Raises ParameterError for a drafter that offers none.
     """
+    if hasattr(drafter, "depth_laws"):
+        return FactorisedSource(cast(DepthLaws, drafter))
     own = getattr(drafter, "law_source", None)
     if own is not None:
         made: LawSource = own()
@@ -28,8 +30,6 @@ def source_of(drafter: Drafter) -> LawSource:
         return NgramSource(drafter)
     if isinstance(drafter, SuffixDrafter):
         return SuffixSource(drafter)
-    if hasattr(drafter, "depth_laws"):
-        return FactorisedSource(cast(DepthLaws, drafter))
     # The draft model's module loads torch.
     from draftproof.drafters.draft_model import DraftModelDrafter
     from draftproof.drafters.tree.model_source import ModelSource

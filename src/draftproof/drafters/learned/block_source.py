@@ -1,0 +1,115 @@
+"""Laws for trees from a block drafter whose slots see the token before: DSpark, DFlash 2, Domino. One pass a draft.
+
+The backbone runs once for each draft. A node's law is its slot's logits, corrected after the node's own token and, for
+recurrent heads, after the state that its path has left: a small product for each node, and no further pass.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from draftproof.core import ROOT, Draft, Law, Verdict
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned.turn import Turn
+from draftproof.drafters.tree.growing import Growing
+
+if TYPE_CHECKING:
+    from draftproof.drafters.learned.block_drafter import BlockDrafter
+
+
+@dataclass(slots=True)
+class _Block:
+    """One request's slots: hidden [n, hidden], logits [n, V]; and the turn that each node's law came from."""
+
+    hidden: torch.Tensor
+    logits: torch.Tensor
+    turns: dict[int, Turn] = field(default_factory=dict)
+
+
+class BlockSource:
+    """Conditionals of `drafter`'s slots."""
+
+    costs_passes = False
+    log_discount = 0.0
+
+    def __init__(self, drafter: BlockDrafter) -> None:
+        self.drafter = drafter
+        self.method = drafter.method
+        self.max_depth: int | None = drafter.layout.num_drafts
+        self._blocks: dict[int, _Block] = {}
+
+    @property
+    def proposes_without_confidence(self) -> bool:
+        """As the drafter's."""
+        return self.drafter.proposes_without_confidence
+
+    @torch.no_grad()
+    def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
+        """The drafter's one pass; the laws of the first slot."""
+        turns = [Turn(request, self.drafter._num_tokens(request)) for request in requests]
+        going = [turn for turn in turns if not turn.is_done]
+        self._blocks = {}
+        if not going:
+            return [None] * len(requests)
+        first, longest = self.drafter.layout.first_slot, max(turn.num_tokens for turn in going)
+        hidden = self.drafter._run(going)[:, first : first + longest]
+        logits = self.drafter.model.scaled(self.drafter.ends.logits(hidden))
+        for turn in going:
+            block = _Block(hidden[turn.row], logits[turn.row], {ROOT: turn})
+            self._blocks[turn.request.slot] = block
+        rows = [turn.row for turn in going]
+        laws = self.drafter.slot_laws(0, going, hidden[rows, 0], logits[rows, 0])
+        by_slot = {turn.request.slot: law for turn, law in zip(going, laws, strict=True)}
+        return [by_slot.get(request.slot) for request in requests]
+
+    @torch.no_grad()
+    def laws_after(self, trees: Sequence[Growing], num_new: Sequence[int]) -> list[list[Law | None]]:
+        """The slots after the nodes, those of one depth together; None beyond the block."""
+        found: list[list[Law | None]] = [[None] * num for num in num_new]
+        by_slot: defaultdict[int, list[tuple[int, int, Turn]]] = defaultdict(list)
+        for index, (tree, num) in enumerate(zip(trees, num_new, strict=True)):
+            block = self._blocks[tree.request.slot]
+            for place, node in enumerate(tree.trunk[-num:]):
+                slot = int(tree.depths[node]) + 1
+                if slot < len(block.hidden):
+                    by_slot[slot].append((index, place, self._turn(tree, node, block)))
+        for slot, asked in by_slot.items():
+            blocks = [self._blocks[trees[index].request.slot] for index, _, _ in asked]
+            hidden = torch.stack([block.hidden[slot] for block in blocks])
+            logits = torch.stack([block.logits[slot] for block in blocks])
+            laws = self.drafter.slot_laws(slot, [turn for _, _, turn in asked], hidden, logits)
+            for (index, place, _), law in zip(asked, laws, strict=True):
+                found[index][place] = law
+        return found
+
+    def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
+        """Forgets the blocks."""
+        self._blocks = {}
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
+        """As the drafter's."""
+        self.drafter.observe(slot, context_ids, verdict)
+
+    def release(self, slot: int) -> None:
+        """As the drafter's."""
+        self.drafter.release(slot)
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
+        """As the drafter's."""
+        return self.drafter.confidence(slot, context_ids)
+
+    def _turn(self, tree: Growing, node: int, block: _Block) -> Turn:
+        """A turn whose draft is the node's path, with the state that its parent's law has left."""
+        point = tree.point(node)
+        turn = Turn(tree.request, len(block.hidden))
+        path = [int(tree.token_ids[index]) for index in tree.path_to(node)]
+        turn.draft = Draft.of_token_ids(len(tree.request.context_ids), path)
+        turn.history, turn.grammar = point.history, point.grammar
+        turn.state = block.turns[int(tree.parents[node])].state
+        block.turns[node] = turn
+        return turn

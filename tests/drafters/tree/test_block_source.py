@@ -1,0 +1,75 @@
+"""A block drafter's tree has the laws of its chains: after every path, from one pass of the backbone."""
+
+import numpy as np
+import pytest
+import torch
+
+from draftproof.core import ROOT
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned.block_source import BlockSource
+from draftproof.drafters.learned.load import load_block_drafter
+from draftproof.drafters.tree import BestFirst, Shares, TreeDrafter, source_of
+from draftproof.drafters.tree.factorised_source import FactorisedSource
+from draftproof.drafters.tree.growing import Growing
+from draftproof.noise import KeyedNoise
+from draftproof.params import SamplingParams
+from draftproof.sampling import History, SamplerChain, resolve
+from draftproof.targets.base import ScoreRequest
+from tests.drafters.learned.tiny import VOCAB_SIZE, config_method, tiny_target, write_drafter
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+@pytest.fixture(autouse=True)
+def one_thread(guarded):
+    """Matrices this small only lose time to a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def made(method, folder, **changes):
+    """(drafter, request): the target has read the prompt."""
+    target = tiny_target(num_slots=1, invariant=False)
+    path = write_drafter(method, folder, **changes)
+    drafter = load_block_drafter(path, target, SamplerChain(dtype="float64"), method=config_method(method))
+    target.score([ScoreRequest(0, tuple(PROMPT[:-1]))])
+    row = resolve(SamplingParams(presence_penalty=0.5, repetition_penalty=1.2), None, VOCAB_SIZE)
+    return drafter, DraftRequest(0, PROMPT, 6, KeyedNoise(1), False, row, History(PROMPT), law_power=0.5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"markov_head_type": "vanilla"}])
+@pytest.mark.parametrize("method", ["dspark", "dflash 2"])
+def test_laws_along_a_path_are_those_of_a_chain(tmp_path, method, changes):
+    """law_power .5: a chain draws from the square root of each law, which is compared with the tree's."""
+    drafter, request = made(method, tmp_path, **(changes if method == "dspark" else {}))
+    [chain] = drafter.propose([request])
+    assert len(chain) == 6
+    source = source_of(drafter)
+    assert isinstance(source, BlockSource) and source.max_depth == drafter.layout.num_drafts
+    tree = Growing(request)
+    [law] = source.root_laws([request])
+    for node, token_id in enumerate(chain.token_ids):
+        expected = np.sqrt(law.at(None, VOCAB_SIZE).astype(float))
+        assert np.allclose(chain.laws[node].at(None, VOCAB_SIZE), expected / expected.sum(), atol=1e-6)
+        parent = node - 1
+        # A sibling beside each node: the path goes on from the second candidate.
+        other = (token_id + 1) % VOCAB_SIZE
+        tree.add(ROOT if parent < 0 else 2 * parent + 1, np.array([other, token_id]), np.zeros(2), law)
+        if node + 1 < len(chain):
+            tree.expand([2 * node, 2 * node + 1])
+            [(beside, law)] = source.laws_after([tree], [2])
+            assert not np.allclose(beside.at(None, VOCAB_SIZE), law.at(None, VOCAB_SIZE), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["dflash", "dspark", "dflash 2"])
+def test_a_tree_takes_one_pass_of_the_backbone(tmp_path, method, monkeypatch):
+    drafter, request = made(method, tmp_path)
+    source = source_of(drafter)
+    assert isinstance(source, FactorisedSource if method == "dflash" else BlockSource)
+    calls = []
+    run = drafter.block_hidden
+    monkeypatch.setattr(drafter, "block_hidden", lambda requests: calls.append(1) or run(requests))
+    [draft] = TreeDrafter(source, BestFirst(8, 32), Shares(0.0)).propose([request])
+    assert len(calls) == 1 and len(draft) == 6 and not draft.is_chain
