@@ -173,9 +173,15 @@ def test_models_with_experts_sinks_or_compressed_keys_run() -> None:
     HFTarget(transformers.GptOssForCausalLM(sinks))
 
 
-@pytest.mark.parametrize("ignored", ["position_ids", "attention_mask"])
-def test_a_model_that_ignores_an_argument_is_found(monkeypatch: pytest.MonkeyPatch, ignored: str) -> None:
+@pytest.mark.parametrize(
+    ("ignored", "attention"), [("position_ids", "sdpa"), ("position_ids", "eager"), ("attention_mask", "eager")]
+)
+def test_a_model_that_ignores_an_argument_is_found(
+    monkeypatch: pytest.MonkeyPatch, ignored: str, attention: str
+) -> None:
+    """Attention that is ours needs no mask from the model."""
     model = tiny_model("llama")
+    model.set_attn_implementation(attention)
     forward = model.model.forward
     monkeypatch.setattr(model.model, "forward", lambda **arguments: forward(**(arguments | {ignored: None})))
     with pytest.raises(UnsupportedModelError, match="can't be decoded exactly"):

@@ -23,12 +23,12 @@ PACKED_FOR_ROWS = 16
 class PackedLinear(nn.Module):
     """`torch.nn.Linear` over a packed weight: input [..., in_features] to [..., out_features], no gradients."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: torch.Tensor, bias: nn.Parameter | None) -> None:
+        """weight: [out_features, in_features]."""
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight = linear.weight.detach()
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR_ROWS)
-        self.bias = linear.bias
+        self.out_features, self.in_features = weight.shape
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR_ROWS)
+        self.bias = bias
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(features, self.packed, self.bias, "none", [], "")
@@ -67,6 +67,6 @@ def pack_linears(model: Any) -> int:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear:
-                setattr(module, name, PackedLinear(child))
+                setattr(module, name, PackedLinear(child.weight, child.bias))
                 count += 1
     return count

@@ -74,7 +74,7 @@ class HFTarget:
         self.taps: TapStore | None = None
         self.shapes: Shapes = ExactShapes()
         self._reset(0)
-        check_driving(self)
+        self._choose_driving()
         if invariant:
             self.shapes = choose_shapes(self, width)
         self._reset(
@@ -86,6 +86,16 @@ class HFTarget:
                 cache_memory=cache_memory,
             )
         )
+
+    def _choose_driving(self) -> None:
+        """Packed, or a row per request for models that do more with what the cache returns (compressed keys)."""
+        try:
+            check_driving(self)
+        except UnsupportedModelError:
+            if not self._runner.packs:
+                raise
+            self._runner.packs = False
+            check_driving(self)
 
     def _reset(self, columns: int) -> None:
         self.cache = SlotCache(self._layers.shapes, self.num_slots, columns)

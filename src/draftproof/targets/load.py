@@ -13,6 +13,7 @@ import torch
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 from draftproof.targets.cpu_linear import pack_linears, should_pack
 from draftproof.targets.dtype import resolve_dtype
+from draftproof.targets.fused import fuse_norms, fuse_projections
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.support import check_architecture, check_config, check_weights
 
@@ -48,7 +49,10 @@ def load_target(
     if invariant is None:
         invariant = kind not in (torch.float32, torch.float64)
     if should_pack(kind, where, invariant):
+        fuse_projections(loaded)
         pack_linears(loaded)
+    if where.type == "cpu":
+        fuse_norms(loaded)
     target = HFTarget(
         loaded,
         num_slots=num_slots,

@@ -1,7 +1,8 @@
-"""A forward with a row per request, padded to the widest: for models whose attention isn't ours.
+"""A forward with a row per request, padded to the widest: for models that a packed forward can't drive.
 
-Eager attention (the only one that some architectures have) wants keys and values [rows, kv_heads, key length, dim] and
-one mask. They are gathered from the cache; padding is written nowhere.
+Eager attention (the only one that some architectures have), and models that compute keys and values from what they
+cache, want them [rows, kv_heads, key length, dim] from the cache, and one mask. They are gathered; padding is written
+nowhere.
 """
 
 from __future__ import annotations
