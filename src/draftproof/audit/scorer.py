@@ -21,7 +21,16 @@ from draftproof.audit.scores import Floats, TokenScores, score_rows
 from draftproof.sampling import History, RowParams
 
 _CELLS_PER_CHUNK: Final = 1 << 22
-_HISTORY_FIELDS: Final = ("repetition_penalty", "frequency_penalty", "presence_penalty", "min_tokens", "bad_words")
+_HISTORY_FIELDS: Final = (
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "min_tokens",
+    "bad_words",
+    "dry_multiplier",
+    "no_repeat_ngram_size",
+    "logits_processors",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +176,7 @@ class Scorer:
         for request, output in zip(requests, outputs, strict=True):
             row = self._resolved(params or request.params)
             rows += [row] * len(output)
-            histories += _histories(request, output, any(row.is_set(name) for name in _HISTORY_FIELDS))
+            histories += _histories(row, request, output)
         table = self.chain.probs(torch.cat(list(logits)), rows, histories).double().numpy()
         table /= table.sum(-1, keepdims=True)
         return np.split(table, np.cumsum([len(output) for output in outputs])[:-1])
@@ -199,10 +208,16 @@ def greedy_params(params: SamplingParams) -> SamplingParams:
     return replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
 
-def _histories(request: Request, output: Sequence[int], needed: bool) -> list[History]:
-    if not needed:
+def _histories(row: RowParams, request: Request, output: Sequence[int]) -> list[History]:
+    if row.is_set("mirostat"):
+        raise ParameterError("mirostat", row.given("mirostat"), "unset in an audit", "its laws depend on one another")
+    if row.is_set("xtc_probability"):
+        raise ParameterError(
+            "xtc_probability", row.given("xtc_probability"), "unset in an audit", "its law depends on the engine's coin"
+        )
+    if not any(row.is_set(name) for name in _HISTORY_FIELDS):
         return [_EMPTY] * len(output)
-    found = [History(request.prompt_ids)]
+    found = [row.first_history(request.prompt_ids)]
     for token_id in output[:-1]:
         found.append(found[-1].extended((token_id,)))
     return found
