@@ -54,10 +54,13 @@ def layer_keys(target: FrozenTarget, num_layers: int) -> dict[str, Any]:
 def chosen_taps(target: FrozenTarget, settings: TrainSettings) -> tuple[int, ...]:
     """The settings' taps, or as many as z-lab's rule gives for the drafter's layers, three at least."""
     if settings.tap_ids is None:
-        return tuple(tap + 1 for tap in default_taps(target.num_layers, max(3, settings.num_layers)))
-    if not settings.tap_ids or not all(0 <= tap <= target.num_layers for tap in settings.tap_ids):
-        raise ParameterError("tap_ids", settings.tap_ids, f"of 0 to {target.num_layers}")
-    return settings.tap_ids
+        # A target of few layers has fewer places to look at.
+        spread = default_taps(target.num_layers, max(3, settings.num_layers))
+        return tuple(sorted({tap + 1 for tap in spread if tap >= 0}))
+    taps = settings.tap_ids
+    if not taps or len(set(taps)) != len(taps) or not all(1 <= tap <= target.num_layers for tap in taps):
+        raise ParameterError("tap_ids", taps, f"distinct, 1 to {target.num_layers}")
+    return taps
 
 
 @dataclass(slots=True)

@@ -1,0 +1,146 @@
+"""Text made by the target: whose tokens they are, documents that don't see each other, shards that resume."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from draftproof.errors import ModelError, ParameterError
+from draftproof.train.corpus import Corpus, Document, shard_path, write_shard
+from draftproof.train.generate import GenerationSettings, generate_corpus, sample_documents
+from draftproof.train.prompts import built_in_prompts
+from draftproof.train.turns import read_turns
+from tests.targets.models import VOCAB_SIZE
+from tests.train.conftest import PROMPTS, SETTINGS, TURNS
+
+
+def test_documents_begin_as_chats_do(target, text):
+    corpus = Corpus(text, VOCAB_SIZE)
+    with_prompt = 0
+    for index in range(len(corpus)):
+        document = corpus[index]
+        ids, sampled = document.token_ids.tolist(), document.sampled.tolist()
+        assert ids[:2] == [1, 2][: len(ids)] and not any(sampled[:2])
+        assert len(ids) <= SETTINGS.max_length
+        if len(ids) > 3 and not sampled[2]:
+            with_prompt += 1
+            assert any(ids[2:].copy()[: len(p)] == p[: len(ids) - 2] for p in PROMPTS)
+        # The model ends a user's turn with 0; then its own turn is opened, which is no token of its own.
+        elif 0 in ids[2:-3]:
+            end = ids.index(0, 2)
+            assert sampled[end] and ids[end + 1 : end + 3] == [3, 4] and not any(sampled[end + 1 : end + 3])
+    assert 0.2 < with_prompt / len(corpus) < 0.8
+
+
+def test_each_row_is_the_models_own_law(target):
+    """Teacher-forced: the tokens' mean surprise is the entropy of the model's laws at their places.
+
+    About 600 sampled tokens; the difference has mean 0 and a standard error estimated from the sample; 4 of them.
+    A row that saw another document, or positions counted from the buffer's beginning, is tens of them off.
+    """
+    documents = sample_documents(target, TURNS, PROMPTS, SETTINGS, 0)
+    differences = []
+    for document in documents:
+        ids = torch.from_numpy(document.token_ids)
+        with torch.no_grad():
+            laws = torch.log_softmax(target.model(input_ids=ids[None], use_cache=False).logits[0], dim=-1)
+        entropy = -(laws.exp() * laws).sum(-1)
+        for place in np.flatnonzero(document.sampled):
+            differences.append(float(-laws[place - 1, ids[place]] - entropy[place - 1]))
+    values = np.array(differences)
+    assert len(values) > 400
+    assert abs(values.mean()) < 4 * values.std() / np.sqrt(len(values))
+
+
+def test_same_seed_same_text(target):
+    first, again = (sample_documents(target, TURNS, PROMPTS, SETTINGS, 3) for _ in range(2))
+    other = sample_documents(target, TURNS, PROMPTS, SETTINGS, 4)
+    assert [d.token_ids.tolist() for d in first] == [d.token_ids.tolist() for d in again]
+    assert [d.token_ids.tolist() for d in first] != [d.token_ids.tolist() for d in other]
+
+
+def test_temperature_is_each_documents_own(target):
+    cold = replace(SETTINGS, temperatures=(1e-4,))
+    documents = sample_documents(target, TURNS, PROMPTS, cold, 0)
+    ids = torch.from_numpy(documents[0].token_ids)
+    with torch.no_grad():
+        best = target.model(input_ids=ids[None], use_cache=False).logits[0].argmax(-1)
+    for place in np.flatnonzero(documents[0].sampled):
+        assert int(best[place - 1]) == int(ids[place])
+
+
+def test_resume_keeps_complete_shards(target, tmp_path):
+    made = list(generate_corpus(target, TURNS, PROMPTS, tmp_path, SETTINGS, num_tokens=1500))
+    assert len(made) == 2
+    before = shard_path(tmp_path, 0).read_bytes()
+    shard_path(tmp_path, 1).unlink()
+    (tmp_path / "shard-00001.tmp").write_bytes(b"half")
+    assert list(generate_corpus(target, TURNS, PROMPTS, tmp_path, SETTINGS, num_tokens=1500)) == made
+    assert shard_path(tmp_path, 0).read_bytes() == before
+
+
+def test_time_up_begins_no_shard(target, tmp_path):
+    assert not list(
+        generate_corpus(target, TURNS, PROMPTS, tmp_path, SETTINGS, num_tokens=1500, is_time_up=lambda: True)
+    )
+
+
+def test_other_settings_are_refused(target, text):
+    other = replace(SETTINGS, seed=2)
+    with pytest.raises(ParameterError, match="made with the same settings.*shard-00000"):
+        list(generate_corpus(target, TURNS, PROMPTS, text, other, num_tokens=1500))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"prompt_share": 1.5}, "between 0 and 1"),
+        ({"temperatures": (0.0,)}, "above 0"),
+        ({"temperatures": ()}, "above 0"),
+        ({"top_p": 0.0}, "above 0 and at most 1"),
+    ],
+)
+def test_bad_settings(fields, words):
+    with pytest.raises(ParameterError, match=words):
+        GenerationSettings(**fields)
+
+
+def test_bad_corpora(tmp_path, text):
+    with pytest.raises(ParameterError, match="train data"):
+        Corpus(tmp_path, VOCAB_SIZE)
+    with pytest.raises(ModelError, match="another target's text"):
+        Corpus(text, 10)
+    path = shard_path(tmp_path, 0)
+    write_shard(path, [Document(np.array([1, 2, 3]), np.array([False, True, True]))], {})
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(ModelError, match="truncated or damaged"):
+        Corpus(tmp_path, VOCAB_SIZE)
+
+
+def test_turns_of_a_template():
+    class Tokenizer:
+        chat_template = "there is one"
+        bos_token_id = None
+
+        def apply_chat_template(self, messages, tokenize, add_generation_prompt):
+            return f"<s>{messages[0]['content']}<e>\n<a>"
+
+        def __call__(self, text, add_special_tokens):
+            return {"input_ids": [ord(letter) for letter in text]}
+
+    turns = read_turns(Tokenizer(), (ord("<"),))
+    assert turns.is_chat and turns.opening == (60, 115, 62)
+    assert turns.reply[0] == 60 and turns.reply_after_end() == turns.reply[1:]
+    Tokenizer.chat_template = None
+    assert read_turns(Tokenizer(), (7,)).opening == (7,)
+    with pytest.raises(ParameterError, match="BOS or an end token"):
+        read_turns(Tokenizer(), ())
+
+
+def test_built_in_prompts():
+    prompts = built_in_prompts(120, 0)
+    assert prompts == built_in_prompts(120, 0) != built_in_prompts(120, 1)
+    assert len(set(prompts)) > 100
+    assert any("Python function" in prompt for prompt in prompts) and any("JSON" in prompt for prompt in prompts)
