@@ -100,18 +100,17 @@ REQUESTS: tuple[dict[str, Any], ...] = (
     {"logits_processors": [Alternating()], "structured_outputs": {"regex": "[a-z]{2,6}( [a-z]{2,6}){2,4}\\."}},
     {"structured_outputs": {"json": SCHEMA}, "logprobs": 0},
 )  # fmt: skip
-"""Fields of SamplingParams; what is left out is the default, a seed and the length."""
+"""Fields of SamplingParams; what is left out is the default, a seed, the length and one top log-probability."""
 
 
 def uses() -> Counter[str]:
     """How many of REQUESTS set each field. Seed and length are set for all."""
-    found = Counter(name for request in REQUESTS for name in request)
-    return found + Counter({"seed": len(REQUESTS), "max_tokens": len(REQUESTS)})
+    return Counter(name for request in REQUESTS for name in {*request, "seed", "max_tokens"})
 
 
 def params_of(index: int, max_tokens: int) -> SamplingParams:
     """The parameters of request `index`."""
-    return SamplingParams(**{"seed": 1000 + index, "max_tokens": max_tokens, **REQUESTS[index]})
+    return SamplingParams(**{"seed": 1000 + index, "max_tokens": max_tokens, "logprobs": 1, **REQUESTS[index]})
 
 
 def run(llm: LLM, indices: Sequence[int], max_tokens: int) -> list[RequestOutput]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ChatMessage": "chat",
     "CompletionOutput": "outputs",
     "DraftContractError": "errors",
     "DraftproofError": "errors",
@@ -20,6 +21,7 @@ _HOMES = {
     "GrammarError": "errors",
     "LLM": "llm",
     "LawError": "errors",
+    "Logprob": "engine.logprobs",
     "MissingExtraError": "errors",
     "ModelError": "errors",
     "ParameterError": "errors",
@@ -32,13 +34,19 @@ _HOMES = {
     "SpeculativeConfig": "config",
     "StreamChunk": "outputs",
     "StructuredOutputsParams": "structured",
+    "TokenLogprobs": "engine.logprobs",
     "TokenizerMismatchError": "errors",
+    "ToolCall": "chat",
     "UnsupportedModelError": "errors",
 }
 
 if TYPE_CHECKING:
+    from draftproof.chat import ChatMessage as ChatMessage
+    from draftproof.chat import ToolCall as ToolCall
     from draftproof.config import EngineConfig as EngineConfig
     from draftproof.config import SpeculativeConfig as SpeculativeConfig
+    from draftproof.engine.logprobs import Logprob as Logprob
+    from draftproof.engine.logprobs import TokenLogprobs as TokenLogprobs
     from draftproof.errors import DraftContractError as DraftContractError
     from draftproof.errors import DraftproofError as DraftproofError
     from draftproof.errors import GrammarError as GrammarError
