@@ -12,10 +12,14 @@ from draftproof.cli.values import Number
 from draftproof.cli.verb import AliasedOption
 from draftproof.config import (
     CHAINS,
+    DEFAULT_TREE_DEPTH,
+    DEFAULT_TREE_NODES,
     DTYPES,
     LOGPROBS_MODES,
     MAX_SPECULATIVE_TOKENS,
     METHODS,
+    TOPOLOGIES,
+    TREE_BUILDERS,
     VERIFIERS,
     EngineConfig,
     SpeculativeConfig,
@@ -105,6 +109,19 @@ _SPECULATION_OPTIONS: Final = (
     click.option("--prompt-lookup-max", type=Number(int), help="Longest n-gram that is looked up. [default: 5]"),
     click.option("--share-target-noise/--no-share-target-noise", default=None,
                  help="Under keyed, let a draft model draw with the target's own noise. [default: on]"),
+    click.option("--topology", metavar=choice(TOPOLOGIES),
+                 help="tree: several candidates at a position, verified in one pass. [default: chain]"),
+    click.option("--num-tree-nodes", type=Number(int),
+                 help=f"Nodes of a tree, the most of them with --draft-length auto. [default: {DEFAULT_TREE_NODES}]"),
+    click.option("--max-tree-depth", type=Number(int),
+                 help=f"Tokens on a tree's longest path. [default: {DEFAULT_TREE_DEPTH}]"),
+    click.option("--tree-builder", metavar=choice(TREE_BUILDERS),
+                 help="Which candidates a tree has. [default: best_first; static for drawn trees]"),
+    click.option("--noise-weight", type=Number(float),
+                 help="Under keyed, how much the target's noise counts when the drafter chooses, 0 to 3. "
+                      "[default: 1; tuned for trees of length auto]"),
+    click.option("--sharpness", type=Number(float),
+                 help="The power that the drafter's law is raised to. [default: 1; tuned for trees of length auto]"),
     click.option("--no-speculation", is_flag=True, help="Decode plainly; says so if a flag above is then unused."),
 )  # fmt: skip
 
@@ -134,6 +151,12 @@ _SPECULATIVE_FIELDS: Final = (
     "prompt_lookup_min",
     "prompt_lookup_max",
     "share_target_noise",
+    "topology",
+    "num_tree_nodes",
+    "max_tree_depth",
+    "tree_builder",
+    "noise_weight",
+    "sharpness",
 )
 
 
