@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from draftproof.core import Dense, PointMass
+from draftproof.core import Dense, Draft, PointMass
 from draftproof.errors import LawError, ParameterError
+from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
-from draftproof.sampling import PRESETS, History, SamplerChain, resolve
+from draftproof.sampling import PRESETS, History, SamplerChain, laws_along, resolve
+from draftproof.verify import get_verifier
 from tests.sampling.rows import block, law_of, probs_of, same_bits
 
 FOUR_PLACES = 6e-5
@@ -256,6 +258,44 @@ def test_t35_no_row_leaves_a_trace() -> None:
     assert all(map(same_bits, first, backwards)) and all(map(same_bits, first, again))
     assert torch.equal(logits, before[0])
     assert [(h.prompt_ids, h.output_ids, Counter(h.output_ids)) for h in histories] == before[1]
+
+
+class _Tally:
+    """A processor whose state is the tokens that it was extended by; bans a third 1."""
+
+    def __init__(self, token_ids: tuple[int, ...] = ()) -> None:
+        self.token_ids = token_ids
+
+    def __call__(self, token_ids: tuple[int, ...], logits: torch.Tensor) -> torch.Tensor:
+        if self.token_ids.count(1) >= 2:
+            logits[1] = -torch.inf
+        return logits
+
+    def fork(self) -> "_Tally":
+        return self
+
+    def extended(self, token_id: int) -> "_Tally":
+        return _Tally((*self.token_ids, token_id))
+
+
+@pytest.mark.parametrize("num_drafts", [1, 2, 5])
+def test_t35_a_state_after_a_pass_is_that_of_the_committed_tokens(num_drafts: int) -> None:
+    """Drafts 1, 1, … of which the target keeps two at most: rows below may not move the state, nor the bonus row."""
+    chain, row = SamplerChain(), resolve(SamplingParams(temperature=0.0, logits_processors=[_Tally()]), None, 4)
+    logits = torch.tensor([[0.0, 5.0, 1.0, 2.0]]).repeat(num_drafts + 1, 1)
+    history = row.first_history([0])
+    draft = Draft.of_token_ids(1, [1] * num_drafts)
+    rows = laws_along(chain, logits, row, history, draft.token_ids, draft.parents)
+    verdict = get_verifier("greedy").verify(draft, rows, KeyedNoise(1))
+    assert verdict.token_ids == (1, 1, 3)[: num_drafts + 1]
+    after = history.extended(verdict.token_ids)
+    plain = history
+    for token_id in verdict.token_ids:
+        [law] = chain.laws(logits[:1], row, [plain])
+        assert law == PointMass(token_id)
+        plain = plain.extended((token_id,))
+    assert after.states[0].processor.token_ids == plain.states[0].processor.token_ids == verdict.token_ids
+    assert history.states[0].processor.token_ids == ()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
