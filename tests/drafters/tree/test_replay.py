@@ -137,3 +137,36 @@ def test_drawn_trees_run_through_the_engine(name):
     for token, prob in enumerate(table.probs((1, 2))):
         assert abs(first.count(token) / num_seeds - float(prob)) < 0.1152
     assert 0 < counts(outputs, "num_accepted_draft_tokens") < counts(outputs, "num_draft_tokens")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_budgets_that_look_at_the_clock_and_the_draft_replay_too(target, plain_ids, temperature):
+    """draft_length auto: trees are grown or not, and cut, by measured times; the text is plain decoding's."""
+    drafter = TreeDrafter(model_source(target), BestFirst(6, 8, max_rounds=5), TunedShares())
+    llm = engine(target, drafter, 24, draft_length="auto")
+    for _ in range(3):
+        outputs = llm.generate(PROMPTS, params(temperature))
+        assert [output.outputs[0].token_ids for output in outputs] == plain_ids(temperature)
+    assert counts(outputs, "num_draft_tokens") + counts(outputs, "num_plain_steps") > 0
+
+
+@pytest.mark.parametrize("name", ["match", *TREE_RULES])
+def test_a_seed_gives_one_text_under_exact_law_rules_too(name):
+    """Budgets by a fixed table and nothing learned from other requests: an engine's earlier requests change nothing."""
+    table = uneven_table(5, 2)
+    request = SamplingParams(seed=4, max_tokens=24, detokenize=False)
+
+    def run(num_before):
+        settings = {
+            "method": "suffix",
+            "prompt_lookup_min": 1,
+            "topology": "tree",
+            "num_tree_nodes": 8,
+            "verifier": name,
+        }
+        llm = LLM.from_target(TableTarget(table), None, speculative_config=settings)
+        for seed in range(num_before):
+            llm.generate([[0, 1, 0, 1]], SamplingParams(seed=seed, max_tokens=30, detokenize=False))
+        return llm.generate([[1, 2, 1, 2, 1]], request)[0].outputs[0].token_ids
+
+    assert run(0) == run(3)
