@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from draftproof.core import Decision, Draft, Key, Law, Outcome, Purpose, Verdict
+from draftproof.core import Decision, Draft, Key, Law, Outcome, PointMass, Purpose, Verdict
 from draftproof.engine.request import Request
 from draftproof.errors import ParameterError
 from draftproof.noise import LAYOUT_VERSION, KeyedNoise
@@ -62,6 +62,9 @@ def _key(verifier: str, draft: Draft, parent: int, decision: Decision) -> Key | 
         return Key(Purpose.MATCH, draft.start, parent + 1)
     if decision.outcome is Outcome.BONUS:
         return Key(Purpose.BONUS, draft.start)
+    if verifier == "hybrid" and isinstance(draft.laws[decision.node], PointMass):
+        # A ranked child is not tested: it is accepted where the residual's draw gives its token.
+        return Key(Purpose.RESIDUAL, draft.start, parent + 1)
     return Key(Purpose.COIN, draft.start, decision.node)
 
 
