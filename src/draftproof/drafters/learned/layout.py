@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
+
+_ALWAYS: Final = frozenset({"anchor_first", "causal"})
+"""Fields whose False says something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,12 @@ class Layout:
 
     def describe(self) -> str:
         """One line: every field that says something."""
-        shown = {name: value for name, value in asdict(self).items() if value not in (None, False, (), 0, "", 1.0)}
-        return ", ".join(f"{name}={_shown(value)}" for name, value in shown.items())
+        said = {
+            name: value
+            for name, value in asdict(self).items()
+            if name in _ALWAYS or value is True or value not in (None, False, (), 0, "", 1.0)
+        }
+        return ", ".join(f"{name}={_shown(value)}" for name, value in said.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +59,7 @@ class BlockLayout(Layout):
     logit_softcap: float | None = None
     embedding_scale: float = 1.0
     markov_rank: int = 0
-    markov_type: str = "vanilla"
+    markov_type: str = ""
     has_confidence: bool = False
     confidence_with_markov: bool = False
     confidence_temperatures: tuple[float, ...] = ()
@@ -97,6 +104,7 @@ def tell(line: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, (tuple, list)) and len(set(value)) == 1 and isinstance(value[0], bool):
-        return str(value[0]).lower()
-    return "yes" if value is True else str(value).replace(" ", "")
+    if isinstance(value, (tuple, list)):
+        parts = [_shown(part) for part in value]
+        return parts[0] if len(set(parts)) == 1 and isinstance(value[0], bool) else f"({','.join(parts)})"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

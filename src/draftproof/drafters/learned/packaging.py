@@ -19,6 +19,7 @@ from typing import Any
 
 from draftproof.drafters.learned.backbone_config import SLIDING
 from draftproof.drafters.learned.layout import BlockLayout
+from draftproof.drafters.learned.markov import HEAD_TYPES
 from draftproof.errors import ModelError
 
 _OUTPUT, _INPUT = "output of layer id", "input of layer id"
@@ -84,7 +85,7 @@ def _common(config: Mapping[str, Any], where: str, **found: Any) -> dict[str, An
         "logit_softcap": float(cap) if cap and float(cap) > 0 else None,
         "embedding_scale": float(value("input_embedding_scale", 1.0) or 1.0),
         "markov_rank": markov,
-        "markov_type": str(value("markov_head_type", "vanilla")).lower(),
+        "markov_type": _markov_type(value("markov_head_type", "vanilla"), where) if markov else "",
         "has_confidence": confident,
         "confidence_with_markov": bool(value("confidence_head_with_markov", False)) and confident,
         "confidence_temperatures": tuple(value("confidence_temperatures", ()) or ()),
@@ -94,6 +95,13 @@ def _common(config: Mapping[str, Any], where: str, **found: Any) -> dict[str, An
         "selector_top_k": int(value("selector_top_k", 0) or 0),
         "method": "dspark" if markov or confident else "dflash",
     } | found
+
+
+def _markov_type(given: Any, where: str) -> str:
+    kind = str(given).lower()
+    if kind not in HEAD_TYPES:
+        raise ModelError(f"{where}: markov_head_type={given!r} in the drafter's config.json; one of {HEAD_TYPES}")
+    return kind
 
 
 def _causal(config: Mapping[str, Any], *, sliding: bool = True) -> tuple[bool, ...]:
