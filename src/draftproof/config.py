@@ -163,7 +163,7 @@ class EngineConfig(_FromMapping):
             raise ParameterError("generation_config", self.generation_config, '"auto", "vllm" or a folder')
         _integer("invariant_width", self.invariant_width, 1, MAX_SPECULATIVE_TOKENS + 1)
         _integer("max_num_seqs", self.max_num_seqs, 1, 1024)
-        _integer("max_num_batched_tokens", self.max_num_batched_tokens, 1, 1 << 20)
+        _integer("max_num_batched_tokens", self.max_num_batched_tokens, 2, 1 << 20)
         _integer("max_num_waiting", self.max_num_waiting, 1, 1 << 31)
         for name in ("max_num_cached_tokens", "cache_memory"):
             if getattr(self, name) is not None:

@@ -5,6 +5,7 @@ import torch
 
 from draftproof.errors import ModelError, ParameterError
 from draftproof.targets import memory
+from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import LayerShape
 from draftproof.targets.cpu_linear import pack_linears
 from draftproof.targets.hf import HFTarget
@@ -87,3 +88,41 @@ def test_copies_are_checked():
     for source, slot, length in ((0, 0, 1), (0, 1, 4), (0, 1, -1)):
         with pytest.raises(ParameterError, match="at most 3, what another slot holds"):
             target.copy(source, slot, length)
+
+
+class Breaking(torch.nn.Module):
+    """The second layer's output projection, which writes NaN into the cache's later layers, or raises."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear, self.mode = linear, "sound"
+
+    def forward(self, features):
+        if self.mode == "raises":
+            raise RuntimeError("a kernel failed")
+        return self.linear(features) * (torch.nan if self.mode == "nan" else 1)
+
+
+@pytest.mark.parametrize("mode", ["raises", "nan"])
+def test_a_forward_that_breaks_leaves_nothing_behind(mode):
+    """NaN behind a slot's length would leak through the masks of whoever has the columns next."""
+    model, token_ids = tiny_model("llama"), random_ids(40)
+    target = HFTarget(model, num_slots=2)
+    target.prefill(0, token_ids)
+    want = score_one(target, 0, [1, 2, 3])
+    target.rewind(0, 40)
+    attention = model.model.layers[1].self_attn
+    attention.o_proj = Breaking(attention.o_proj)
+    attention.o_proj.mode = mode
+    if mode == "raises":
+        with pytest.raises(RuntimeError):
+            target.score([ScoreRequest(0, (5, 6)), ScoreRequest(1, (7,))])
+        assert (target.length(0), target.length(1)) == (40, 0)
+    else:
+        rows = target.score([ScoreRequest(0, (5, 6)), ScoreRequest(1, (7,))])
+        assert torch.isnan(rows[0]).all()
+        target.rewind(0, 40)
+        target.release(1)
+    attention.o_proj.mode = "sound"
+    assert all(torch.isfinite(buffer).all() for g in target.cache.groups for buffer in (g.keys, g.values))
+    assert torch.equal(score_one(target, 0, [1, 2, 3]), want)

@@ -12,12 +12,13 @@ steps advances everybody's requests, and each finds its own in `request.emitted`
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 from draftproof.config import EngineConfig
 from draftproof.drafters.base import Drafter
 from draftproof.engine.drafting import num_asked
 from draftproof.engine.request import Request
-from draftproof.engine.scheduler import PREFILL_SHARE, Scheduler
+from draftproof.engine.scheduler import Scheduler, for_passes
 from draftproof.engine.slots import Slots
 from draftproof.engine.step import Machinery, step
 from draftproof.engine.turn import Turn
@@ -43,9 +44,10 @@ class Engine:
         """max_num_batched_tokens: of one step, contexts and drafts together. max_num_waiting: beyond them
         `add_request` raises QueueFullError. enable_prefix_caching: requests copy what others hold of their context.
         """
-        for name, value in (("max_num_batched_tokens", max_num_batched_tokens), ("max_num_waiting", max_num_waiting)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ParameterError(name, value, "an integer of 1 or more")
+        limits = (("max_num_batched_tokens", max_num_batched_tokens, 2), ("max_num_waiting", max_num_waiting, 1))
+        for name, value, least in limits:
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ParameterError(name, value, f"an integer of {least} or more")
         self.machinery = Machinery(target, chain, drafter, logprobs_mode)
         self.slots = Slots(target, drafter, share=enable_prefix_caching)
         self.scheduler = Scheduler(
@@ -131,14 +133,14 @@ class Engine:
             self.slots.publish(request)
 
     def _check_budget(self, request: Request) -> None:
-        most = self.scheduler.max_num_batched_tokens
-        most -= max(most // PREFILL_SHARE, 1)
         longest = request.length_policy.max_tokens if request.length_policy is not None else 0
-        if 1 + longest > max(most, 1):
+        given = self.scheduler.max_num_batched_tokens
+        if for_passes(given) < 1 + longest:
+            enough = next(number for number in count(given) if for_passes(number) > longest)
             raise ParameterError(
                 "max_num_batched_tokens",
-                self.scheduler.max_num_batched_tokens,
-                f"enough for a draft of {longest} tokens beside contexts: {-(-4 * (1 + longest) // 3) + 1} or more",
+                given,
+                f"enough for a draft of {longest} tokens beside contexts: {enough} or more",
                 "raise it, or draft fewer tokens",
             )
 

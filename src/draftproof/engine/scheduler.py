@@ -30,6 +30,11 @@ PREFILL_SHARE: Final = 4
 """While contexts are being cached, one token in so many of the budget is theirs."""
 
 
+def for_passes(num_tokens: int) -> int:
+    """What of a step's budget is left for passes while contexts are being cached."""
+    return num_tokens - max(num_tokens // PREFILL_SHARE, 1)
+
+
 class Scheduler:
     """num_asked: how many tokens a request's next draft asks for, given that so many more context tokens are cached."""
 
@@ -113,7 +118,7 @@ class Scheduler:
         ready = [request for request in self.running if request.num_cached == len(request.context_ids) - 1]
         left = self.max_num_batched_tokens
         if len(ready) < len(self.running):
-            left -= max(left // PREFILL_SHARE, 1)
+            left = for_passes(left)
         turns = []
         for request in sorted(ready, key=lambda request: (request.last_step, request.arrival)):
             turn = Turn(request, 1, self._num_asked(request, 0)) if left > 0 else None

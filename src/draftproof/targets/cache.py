@@ -117,7 +117,7 @@ class SlotCache(Cache):
 
     def free(self, slot: int) -> None:
         """Zero all that the slot holds and give its columns back."""
-        self.clear(slot, 0, self.lengths[slot])
+        self.clear(slot, 0, self.extents.sizes[slot])
         self.lengths[slot] = 0
         self.extents.free(slot)
 

@@ -23,7 +23,7 @@ from draftproof.targets.invariant import choose_shapes
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.masks import check_parents
 from draftproof.targets.memory import plan_columns
-from draftproof.targets.runner import Runner
+from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
@@ -153,7 +153,7 @@ class HFTarget:
         self._reserve(requests)
         logits: dict[int, torch.Tensor] = {}
         for batch in self._runner.batches(requests, self.cache.lengths, self.shapes):
-            run = self._runner.run(self.cache, batch, self.shapes)
+            run = self._run(batch)
             for request, first, rows in zip(batch, run.firsts, run.rows, strict=True):
                 start = self.cache.lengths[request.slot]
                 self.cache.lengths[request.slot] = start + len(request.token_ids)
@@ -211,6 +211,16 @@ class HFTarget:
         self._starts[slot], self._parents[slot] = length, None
         if self.taps is not None:
             self.taps.copy(source, slot, length)
+
+    def _run(self, requests: Sequence[ScoreRequest]) -> Run:
+        try:
+            return self._runner.run(self.cache, requests, self.shapes)
+        except BaseException:
+            # What the first layers had written by then must not stay where others will look past their length.
+            for request in requests:
+                length = self.cache.lengths[request.slot]
+                self.cache.clear(request.slot, length, length + len(request.token_ids))
+            raise
 
     def _reserve(self, requests: Sequence[ScoreRequest]) -> None:
         self.cache.reserve({r.slot: self.cache.lengths[r.slot] + len(r.token_ids) for r in requests})

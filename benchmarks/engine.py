@@ -1,0 +1,208 @@
+"""The engine on a CPU: plain decoding against transformers, many requests against one, where a step's time goes.
+
+    python -m benchmarks.engine [--parts plain batch step prefix] [--dtype auto] [--threads 2] [--repeats 5]
+
+The sides take turns within each repeat, so that a load on the machine meets both; medians are compared. Outputs are
+compared as well: greedy tokens with transformers', each request of a batch with itself alone. The last line on stdout
+is one JSON document; exit code 1 if a bar is missed or an output differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+
+from benchmarks.first.common import chat_ids, machine, prompts, say, target_of
+from draftproof import LLM, SamplingParams
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cpu_linear import PackedLinear
+from draftproof.targets.dtype import resolve_dtype
+from draftproof.targets.fused import FamilyPart
+
+PLAIN_BAR, BATCH_BAR = 1.6, 3.0
+
+
+def alternate(calls: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, Any]]:
+    """Median seconds of each call, after one round to warm up; and what each returned last."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    returned: dict[str, Any] = {}
+    for repeat in range(repeats + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            returned[name] = call()
+            if repeat:
+                times[name].append(time.perf_counter() - began)
+    return {name: statistics.median(taken) for name, taken in times.items()}, returned
+
+
+def greedy(num_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+
+
+def plain(dtype: str, num_tokens: int, repeats: int) -> dict[str, Any]:
+    """Greedy decoding of one request: ours (not invariant) over transformers' generate."""
+    from transformers import AutoModelForCausalLM
+
+    from draftproof.targets.embedded import embedded_folder
+
+    target, tokenizer = target_of(dtype, invariant=False)
+    llm = LLM.from_target(target, tokenizer)
+    theirs = AutoModelForCausalLM.from_pretrained(str(embedded_folder()), dtype=getattr(torch, dtype)).eval()
+    prompt_ids = chat_ids(llm, prompts("ordinary")[0])
+    ids = torch.tensor([prompt_ids])
+
+    def generate() -> list[int]:
+        out = theirs.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            min_new_tokens=num_tokens,
+            max_new_tokens=num_tokens,
+        )
+        found: list[int] = out[0, len(prompt_ids) :].tolist()
+        return found
+
+    def ours() -> list[int]:
+        return list(llm.generate([prompt_ids], greedy(num_tokens))[0].outputs[0].token_ids)
+
+    seconds, tokens = alternate({"transformers": generate, "ours": ours}, repeats)
+    ratio = seconds["transformers"] / seconds["ours"]
+    # generate masks EOS until min_new_tokens, ours goes on after it: texts are compared up to the first EOS.
+    ends = [place for place, token in enumerate(tokens["ours"]) if token in target.eos_token_ids]
+    length = min([*ends, num_tokens])
+    equal = tokens["ours"][:length] == tokens["transformers"][:length]
+    rates = {name: num_tokens / taken for name, taken in seconds.items()}
+    return {
+        "tokens_per_second": rates,
+        "ratio": ratio,
+        "bar": PLAIN_BAR,
+        "num_tokens_compared": length,
+        "tokens_equal": equal,
+        "holds": equal and ratio >= PLAIN_BAR,
+    }
+
+
+def batch(dtype: str, num_tokens: int, repeats: int, num_requests: int, invariant: bool) -> dict[str, Any]:
+    """So many requests together over one at a time; sampled, each with its own seed and prompt."""
+    target, tokenizer = target_of(dtype, invariant=invariant, num_slots=num_requests)
+    llm = LLM.from_target(target, tokenizer, enable_prefix_caching=False)
+    texts = prompts("ordinary")
+    given = [chat_ids(llm, texts[index % len(texts)]) for index in range(num_requests)]
+    params = [
+        SamplingParams(temperature=0.7, top_p=0.95, seed=seed, max_tokens=num_tokens, ignore_eos=True, detokenize=False)
+        for seed in range(num_requests)
+    ]
+
+    def together() -> list[Any]:
+        return [output.outputs[0].token_ids for output in llm.generate(given, params)]
+
+    def one_by_one() -> list[Any]:
+        return [llm.generate([ids], s)[0].outputs[0].token_ids for ids, s in zip(given, params, strict=True)]
+
+    seconds, tokens = alternate({"one by one": one_by_one, "together": together}, repeats)
+    ratio = seconds["one by one"] / seconds["together"]
+    num_different = sum(a != b for a, b in zip(tokens["together"], tokens["one by one"], strict=True))
+    return {
+        "num_requests": num_requests,
+        "invariant": invariant,
+        "tokens_per_second": {name: num_requests * num_tokens / taken for name, taken in seconds.items()},
+        "ratio": ratio,
+        "bar": BATCH_BAR,
+        "num_different": num_different,
+        "holds": ratio >= BATCH_BAR and not (invariant and num_different),
+    }
+
+
+def step(dtype: str, repeats: int) -> dict[str, Any]:
+    """One forward by its number of tokens, and the linear layers alone, which read the weights: the floor."""
+    target, _ = target_of(dtype, invariant=False)
+    target.prefill(0, list(range(100, 200)))
+    linears: list[Any] = []
+    for module in target.model.modules():
+        if isinstance(module, PackedLinear | torch.nn.Linear):
+            linears.append(module)
+        elif isinstance(module, FamilyPart) and module._index == 0:
+            linears.append(module._family.product)
+    results: dict[str, Any] = {}
+    for width in (1, 9, 32):
+        features = {
+            linear.in_features: torch.zeros(1, width, linear.in_features, dtype=target.dtype) for linear in linears
+        }
+
+        def forward(width: int = width) -> None:
+            target.score([ScoreRequest(0, (5,) * width)])
+            target.rewind(0, 100)
+
+        @torch.no_grad()
+        def floor(features: dict[int, torch.Tensor] = features) -> None:
+            for linear in linears:
+                linear(features[linear.in_features])
+
+        seconds, _ = alternate({"forward": forward, "linear layers alone": floor}, 4 * repeats)
+        results[f"{width} tokens"] = {name: 1e3 * taken for name, taken in seconds.items()} | {
+            "ratio": seconds["forward"] / seconds["linear layers alone"]
+        }
+    return {"ms": results, "holds": True}
+
+
+def prefix(dtype: str, repeats: int) -> dict[str, Any]:
+    """Four samples of a prompt of 400 tokens: computed four times, and once."""
+    target, tokenizer = target_of(dtype, invariant=True, num_slots=4)
+    given = [[7, *range(1000, 1399)]] * 4
+    params = [
+        SamplingParams(temperature=0.7, seed=seed, max_tokens=2, ignore_eos=True, detokenize=False) for seed in range(4)
+    ]
+
+    def samples(share: bool) -> list[Any]:
+        llm = LLM.from_target(target, tokenizer, enable_prefix_caching=share)
+        return [output.outputs[0].token_ids for output in llm.generate(given, params)]
+
+    seconds, tokens = alternate({"computed": lambda: samples(False), "shared": lambda: samples(True)}, repeats)
+    equal = tokens["computed"] == tokens["shared"]
+    return {"seconds": seconds, "ratio": seconds["computed"] / seconds["shared"], "tokens_equal": equal, "holds": equal}
+
+
+def main() -> int:
+    """Runs the parts asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", default=["plain", "batch", "step", "prefix"])
+    parser.add_argument("--dtype", default="auto", help="auto is bfloat16 where the CPU has it")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--num-tokens", type=int, default=48)
+    parser.add_argument("--num-requests", type=int, default=8)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    dtype = str(resolve_dtype(given.dtype, torch.device("cpu"))).removeprefix("torch.")
+    tokens, repeats = given.num_tokens, given.repeats
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "plain": lambda: plain(dtype, tokens, repeats),
+        "batch": lambda: {
+            f"invariant={invariant}": batch(dtype, tokens, repeats, given.num_requests, invariant)
+            for invariant in (False, True)
+        },
+        "step": lambda: step(dtype, repeats),
+        "prefix": lambda: prefix(dtype, repeats),
+    }
+    results: dict[str, Any] = {"machine": machine(dtype=dtype, num_tokens=tokens, repeats=repeats)}
+    for name in given.parts:
+        say(name)
+        results[name] = parts[name]()
+    print(json.dumps(results))
+    found = [results[name] for name in given.parts]
+    flat = [entry for result in found for entry in ([result] if "holds" in result else result.values())]
+    return 0 if all(entry["holds"] for entry in flat) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
