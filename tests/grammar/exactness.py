@@ -27,8 +27,8 @@ PROMPT = (EOS,)
 GRAMMARS = Grammars(TOKENIZER, VOCAB, [EOS])
 
 
-def beginning(structured=None, **kw):
-    params = asking(structured or {"choice": TEXTS}, **kw)
+def beginning(texts=TEXTS):
+    params = asking({"choice": texts})
     return GRAMMARS.cursor(params, resolve(params, TOKENIZER, VOCAB, [EOS]))
 
 
@@ -37,25 +37,25 @@ def free_weights(which):
     return lambda context: [1 + zlib.crc32(repr((which, context[-2:], token)).encode()) % 5 for token in range(VOCAB)]
 
 
-def allowed(output_ids):
+def allowed(output_ids, texts=TEXTS):
     """[V] bool: what may follow `output_ids`, from the texts alone."""
     if EOS in output_ids:
         return [token_id == EOS for token_id in range(VOCAB)]
     text = TOKENIZER.decode(output_ids)
     return [
-        text in TEXTS
+        text in texts
         if token_id == EOS
-        else any(full.startswith(text + TOKENIZER.decode([token_id])) for full in TEXTS)
+        else any(full.startswith(text + TOKENIZER.decode([token_id])) for full in texts)
         for token_id in range(VOCAB)
     ]
 
 
-def constrained(which="target"):
+def constrained(which="target", texts=TEXTS):
     """The target's law, by brute force."""
     weights = free_weights(which)
 
     def masked(context):
-        may_follow = allowed(context[len(PROMPT) :])
+        may_follow = allowed(context[len(PROMPT) :], texts)
         if not any(may_follow):
             # No text of the language begins so: only a mutant gets here, and its law differs already.
             return weights(context)
@@ -91,6 +91,7 @@ def step(verifier, drafter, masks_of_draft=production_masks):
     return run
 
 
-def enumerated(verifier, drafter, masks_of_draft=production_masks, num_passes=2):
+def enumerated(verifier, drafter, masks_of_draft=production_masks, num_passes=2, texts=TEXTS):
     replay = get_verifier(verifier).guarantee == "replay"
-    return enumerate_steps(step(verifier, drafter, masks_of_draft), constrained(), num_passes, PROMPT, replay=replay)
+    target = constrained(texts=texts)
+    return enumerate_steps(step(verifier, drafter, masks_of_draft), target, num_passes, PROMPT, replay=replay)

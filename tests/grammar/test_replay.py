@@ -8,8 +8,10 @@ from functools import partial
 import jsonschema
 import pytest
 
+from draftproof import LLM
+from draftproof.targets.toy import TableTarget
 from tests.engine.drafting import TableDrafter, TreeDrafter
-from tests.grammar.bytes_vocabulary import ByteTokenizer, QuickTable, asking, engine, ids
+from tests.grammar.bytes_vocabulary import EOS, ByteTokenizer, QuickTable, asking, engine, ids
 
 SCHEMA = {
     "type": "object",
@@ -87,7 +89,7 @@ DRAFTERS = {
 
 def request_params(kind, backend, **kw):
     given = {**KINDS[kind][0], "backend": backend}
-    return [asking(given, **{"seed": seed, "max_tokens": 36, **kw}) for seed in range(len(PROMPTS))]
+    return [asking(given, **{"seed": seed, "max_tokens": 24, **kw}) for seed in range(len(PROMPTS))]
 
 
 @pytest.mark.parametrize(("kind", "backend"), CASES)
@@ -108,9 +110,31 @@ def test_every_finished_text_is_the_grammars(kind, backend):
         KINDS[kind][1](text)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-@pytest.mark.parametrize("filters", [{}, {"top_p": 0.9, "repetition_penalty": 1.2}, {"top_k": 3, "min_p": 0.05}])
-def test_on_is_off_beside_other_samplers(temperature, filters):
-    params = request_params("json in one line", "xgrammar", temperature=temperature, **filters)
-    plain, speculated = (engine(TOKENIZER, **how).generate(PROMPTS, params) for how in ({}, DRAFTERS["chain"]))
-    assert ids(plain) == ids(speculated)
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.0, "repetition_penalty": 1.3},
+        {"temperature": 0.7, "top_p": 0.9, "repetition_penalty": 1.2},
+        {"temperature": 0.7, "top_k": 3, "min_p": 0.05, "presence_penalty": 0.5},
+        {"xtc_probability": 0.5, "xtc_threshold": 0.05, "dry_multiplier": 0.8},
+        {"mirostat": 2, "mirostat_tau": 3.0},
+    ],
+    ids=lambda filters: ", ".join(filters),
+)
+def test_on_is_off_beside_other_samplers(filters):
+    params = request_params("json in one line", "xgrammar", **filters)
+    plain = engine(TOKENIZER).generate(PROMPTS, params)
+    assert ids(engine(TOKENIZER, **DRAFTERS["chain"]).generate(PROMPTS, params)) == ids(plain)
+
+
+def test_on_is_off_in_requests_that_are_preempted():
+    """A cache too small for all: requests lose their slots and begin again, with the cursors that they have."""
+    params = [asking({"json": SCHEMA, "disable_any_whitespace": True}, seed=seed, max_tokens=40) for seed in range(4)]
+    plain = engine(TOKENIZER).generate(PROMPTS * 2, params)
+    law = QuickTable(TOKENIZER, 0)
+    target = TableTarget(law, num_slots=4, eos_token_ids=[EOS], max_model_len=64, max_num_cached_tokens=96)
+    config = {"method": "ngram", "prompt_lookup_min": 1, "draft_length": "fixed", "num_speculative_tokens": 4}
+    llm = LLM.from_target(target, TOKENIZER, speculative_config=config)
+    assert ids(llm.generate(PROMPTS * 2, params)) == ids(plain)
+    assert llm.engine.scheduler.num_preemptions > 0

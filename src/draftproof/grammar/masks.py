@@ -34,6 +34,6 @@ def with_grammar(error: LawError, mask: Mask) -> LawError:
     else:
         more = (
             f"the grammar allows {num_allowed} tokens here, and the request's other parameters none of them: look at "
-            "min_tokens, allowed_token_ids, bad_words and logit_bias"
+            "min_tokens, allowed_token_ids, bad_words, no_repeat_ngram_size and logit_bias"
         )
     return LawError(f"{error.message}; {more}", request_id=error.request_id, position=error.position)
