@@ -66,9 +66,11 @@ class SpeculativeConfig(_FromMapping):
     topology: "chain", or "tree": several candidates at a position, `num_tree_nodes` of them in all (32 if unset), on
     paths of up to `max_tree_depth` tokens (8 if unset).
     tree_builder: best_first, top_k or static; static, the default there, under a verifier that tests drawn trees.
-    noise_weight: under keyed, how much the target's noise counts when the drafter chooses (zeta, 0 to 3). sharpness: the
-    power that the drafter's law is raised to before a token is drawn or a tree's candidates are compared. Unset both are
-    1; for a tree under keyed with draft_length "auto" they are tuned on line.
+    confidence_threshold: with dspark, a draft ends before the first token whose predicted probability of acceptance is
+    below it; 0 drafts on.
+    noise_weight: under keyed, how much the target's noise counts when the drafter chooses (zeta, 0 to 3). sharpness:
+    the power that the drafter's law is raised to before a token is drawn or a tree's candidates are compared. Unset
+    both are 1; for a tree under keyed with draft_length "auto" they are tuned on line.
     """
 
     method: str = "ngram"
@@ -83,6 +85,7 @@ class SpeculativeConfig(_FromMapping):
     num_tree_nodes: int | None = None
     max_tree_depth: int | None = None
     tree_builder: str | None = None
+    confidence_threshold: float = 0.0
     noise_weight: float | None = None
     sharpness: float | None = None
 
@@ -95,6 +98,12 @@ class SpeculativeConfig(_FromMapping):
         _integer("num_speculative_tokens", self.num_speculative_tokens, 1, MAX_SPECULATIVE_TOKENS)
         _integer("prompt_lookup_min", self.prompt_lookup_min, 1, 64)
         _integer("prompt_lookup_max", self.prompt_lookup_max, self.prompt_lookup_min, 64)
+        _share("confidence_threshold", self.confidence_threshold)
+        if self.confidence_threshold and self.method != "dspark":
+            raise ParameterError(
+                "confidence_threshold", self.confidence_threshold, f"left out with the method {self.method}",
+                "dspark alone has a head that says how sure it is",
+            )  # fmt: skip
         if (self.method in ("draft_model", *LEARNED_METHODS)) != (self.model is not None):
             raise ParameterError(
                 "model",
@@ -179,6 +188,11 @@ class EngineConfig(_FromMapping):
 def _one_of(field: str, value: object, allowed: tuple[str, ...], hint: str = "") -> None:
     if value not in allowed:
         raise ParameterError(field, value, f"one of {', '.join(allowed)}", hint)
+
+
+def _share(field: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+        raise ParameterError(field, value, "a number, 0 to 1")
 
 
 def _integer(field: str, value: object, low: int, high: int) -> None:

@@ -193,8 +193,11 @@ def test_an_unknown_method_is_refused_with_the_list() -> None:
         speculative_config(parse("--method", "oracle"))
 
 
-def test_a_method_of_a_later_release_is_refused_under_our_word() -> None:
-    with pytest.raises(ParameterError, match="eagle3.*later release"):
+def test_a_learned_drafter_and_its_spellings() -> None:
+    for spelling, method in (("EAGLE3", "eagle3"), ("draft-dspark", "dspark"), ("dflash", "dflash")):
+        config = speculative_config(parse("--method", spelling, "-md", "folder"))
+        assert config == SpeculativeConfig(method=method, model="folder")
+    with pytest.raises(ParameterError, match="draft_model=None.*eagle3"):
         speculative_config(parse("--method", "EAGLE3"))
 
 

@@ -13,6 +13,7 @@ from draftproof.errors import ModelError, ParameterError
 from draftproof.targets.hf import HFTarget
 from draftproof.train import loop
 from draftproof.train.recipes import RECIPES
+from draftproof.train.recipes.dspark import best_temperature
 from draftproof.train.settings import TrainSettings
 from tests.targets.models import VOCAB_SIZE
 from tests.train.conftest import make_target
@@ -181,3 +182,13 @@ def test_bad_settings(fields, words):
 def test_settings_that_do_not_fit_the_target(target, text, tmp_path, method, fields, words):
     with pytest.raises(ParameterError, match=words):
         loop.train(target, text, tmp_path, settings_of(method, 1, **fields))
+
+
+def test_confidence_is_calibrated(trained):
+    """dspark's folder has a temperature for each slot, and the fit finds the one that logits were spoiled by."""
+    folder, _ = trained("dspark")
+    temperatures = json.loads((folder / "config.json").read_text())["confidence_temperatures"]
+    assert len(temperatures) == 5 and all(0.5 <= t <= 3.1 for t in temperatures)
+    logits = torch.linspace(-3, 3, 200)
+    assert best_temperature(2.0 * logits, torch.sigmoid(logits)) == pytest.approx(2.0, rel=0.02)
+    assert best_temperature(logits[:0], logits[:0]) == 1.0

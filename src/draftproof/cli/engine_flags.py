@@ -15,6 +15,7 @@ from draftproof.config import (
     DEFAULT_TREE_DEPTH,
     DEFAULT_TREE_NODES,
     DTYPES,
+    LEARNED_METHODS,
     LOGPROBS_MODES,
     MAX_SPECULATIVE_TOKENS,
     METHODS,
@@ -41,7 +42,7 @@ METHOD_ALIASES: Final[Mapping[str, str]] = {
     # hyphens, as flags have them
     "draft-model": "draft_model",
 }
-"""Another engine's word for a method, in lower case -> ours. A method of a later release is refused under our word."""
+"""Another engine's word for a method, in lower case -> ours."""
 
 DTYPE_ALIASES: Final[Mapping[str, str]] = {
     "bf16": "bfloat16",
@@ -95,7 +96,7 @@ _SPECULATION_OPTIONS: Final = (
                  metavar=choice(METHODS), help="How to draft. [default: ngram, or draft_model with --draft-model]"),
     click.option("--draft-model", "-md", cls=AliasedOption,
                  aliases=("--model-draft", "--spec-draft-model", "--speculative-draft-model-path"),
-                 metavar="MODEL", help="A smaller model with the same tokenizer."),
+                 metavar="MODEL", help="A smaller model with the same tokenizer, or a learned drafter's folder."),
     click.option("--num-speculative-tokens", "-k", "--num-draft-tokens", cls=AliasedOption,
                  aliases=("--spec-draft-n-max", "--speculative-num-draft-tokens"), type=Number(int),
                  help=f"Drafted tokens per pass, 1 to {MAX_SPECULATIVE_TOKENS}; the most with --draft-length auto. "
@@ -117,6 +118,9 @@ _SPECULATION_OPTIONS: Final = (
                  help=f"Tokens on a tree's longest path. [default: {DEFAULT_TREE_DEPTH}]"),
     click.option("--tree-builder", metavar=choice(TREE_BUILDERS),
                  help="Which candidates a tree has. [default: best_first; static for drawn trees]"),
+    click.option("--confidence-threshold", type=Number(float),
+                 help="With dspark, end a draft before a token whose predicted probability of acceptance is lower. "
+                      "[default: 0]"),
     click.option("--noise-weight", type=Number(float),
                  help="Under keyed, how much the target's noise counts when the drafter chooses, 0 to 3. "
                       "[default: 1; tuned for trees of length auto]"),
@@ -155,6 +159,7 @@ _SPECULATIVE_FIELDS: Final = (
     "num_tree_nodes",
     "max_tree_depth",
     "tree_builder",
+    "confidence_threshold",
     "noise_weight",
     "sharpness",
 )
@@ -184,9 +189,10 @@ def speculative_config(given: Mapping[str, Any]) -> SpeculativeConfig | None:
     elif draft_model is not None:
         values["method"] = "draft_model"
     method = values.get("method", "ngram")
-    if method == "draft_model" and draft_model is None:
-        raise ParameterError("draft_model", None, "a folder, GGUF file or hub name with the method draft_model")
-    if method in METHODS and method != "draft_model" and draft_model is not None:
+    with_model = ("draft_model", *LEARNED_METHODS)
+    if method in with_model and draft_model is None:
+        raise ParameterError("draft_model", None, f"a folder or hub name with the method {method}")
+    if method in METHODS and method not in with_model and draft_model is not None:
         raise ParameterError("draft_model", draft_model, f"left out with the method {method}")
     config = SpeculativeConfig(**values, model=draft_model)
     if not given.get("no_speculation"):

@@ -180,6 +180,7 @@ class _Run:
                 loss, figures = self.recipe.loss(batch, self._generator(-2 - index))
             for name, value in {"loss": loss, **figures}.items():
                 totals[name] = totals.get(name, 0.0) + float(value) / _NUM_EVALUATED
+        self.recipe.calibrate()
         self._log("evaluation", totals)
 
     def _save(self) -> None:

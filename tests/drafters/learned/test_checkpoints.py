@@ -287,6 +287,12 @@ def test_method_length_and_target_must_fit(target, tmp_path):
     config = SpeculativeConfig(method="dspark", model=folder, num_speculative_tokens=9)
     with pytest.raises(ParameterError, match="num_speculative_tokens=9: must be at most 8"):
         load_learned(config, target, SamplerChain())
+    with pytest.raises(ParameterError, match="confidence_threshold=0.5: must be left out with the method dflash"):
+        SpeculativeConfig(method="dflash", model=folder, confidence_threshold=0.5)
+    with pytest.raises(ParameterError, match="confidence_threshold=1.5"):
+        SpeculativeConfig(method="dspark", model=folder, confidence_threshold=1.5)
+    config = SpeculativeConfig(method="dspark", model=folder, num_speculative_tokens=8, confidence_threshold=0.5)
+    assert load_learned(config, target, SamplerChain()).confidence_threshold == 0.5
     with pytest.raises(ParameterError, match="model=None"):
         SpeculativeConfig(method="dspark")
     with pytest.raises(UnsupportedModelError, match="TableTarget keeps no hidden states"):

@@ -68,13 +68,9 @@ def test_on_is_off(target, plain_ids, folders, method, num_tokens):
     assert accepted > 3 and drafted - accepted > 100
 
 
-@pytest.mark.parametrize("method", ["dflash", "dflash 2", "dspark", "eagle3"])
-def test_trees_or_refusal(target, plain_ids, folders, method):
-    """A block's laws give trees, by depth or after the token before; a chain drafter's cache holds one path."""
-    if method == "eagle3":
-        with pytest.raises(ValueError, match="topology='tree': must be 'chain' with the method eagle3"):
-            speculative(target, folders[method], method, 6, topology="tree", num_tree_nodes=12)
-        return
+@pytest.mark.parametrize("method", METHODS)
+def test_trees(target, plain_ids, folders, method):
+    """A block's laws give trees, by depth or after the token before; a chain drafter's, round by round."""
     llm = speculative(target, folders[method], method, 6, topology="tree", num_tree_nodes=12)
     assert [output.outputs[0].token_ids for output in generate(llm, 1.0)] == plain_ids[1.0]
 

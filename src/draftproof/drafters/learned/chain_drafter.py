@@ -20,7 +20,7 @@ Sources: `eagle3.py`, `mtp.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -33,6 +33,9 @@ from draftproof.drafters.learned.eagle3 import ChainModel
 from draftproof.drafters.learned.head import TargetEnds
 from draftproof.drafters.learned.turn import Turn
 from draftproof.targets.base import TappedTarget
+
+if TYPE_CHECKING:
+    from draftproof.drafters.tree.source import LawSource
 
 _CHUNK: Final = 512
 """Entries of one forward."""
@@ -128,16 +131,32 @@ class ChainDrafter:
             turn.hidden, turn.logits = recycled[row, 0], outputs[row, 0]
         self._score(turns)
 
+    def law_source(self) -> LawSource:
+        """Trees' laws: a forward for each round, over the new nodes alone."""
+        from draftproof.drafters.learned.chain_source import ChainSource
+
+        return ChainSource(self)
+
     def _forward(
-        self, slots: list[int], starts: list[int], token_ids: torch.Tensor, hidden: torch.Tensor
+        self,
+        slots: list[int],
+        starts: list[int],
+        token_ids: torch.Tensor,
+        hidden: torch.Tensor,
+        tree: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Entries starts[r], starts[r] + 1, … of slots[r] from token_ids [rows, n] and hidden [rows, n, hidden]."""
+        """Entries starts[r], starts[r] + 1, … of slots[r] from token_ids [rows, n] and hidden [rows, n, hidden].
+
+        tree: positions [rows, n] and which columns each entry sees [rows, n, max(starts) + n]; None for a chain.
+        """
         rows, width = token_ids.shape
         device, dtype = hidden.device, hidden.dtype
         key_length = max(starts) + width
-        begins = torch.tensor(starts, device=device)
-        positions = begins[:, None] + torch.arange(width, device=device)
-        seen = torch.arange(key_length, device=device) <= positions[:, :, None]
+        if tree is None:
+            positions = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
+            seen = torch.arange(key_length, device=device) <= positions[:, :, None]
+        else:
+            positions, seen = tree
         mask = torch.zeros(rows, width, key_length, dtype=dtype, device=device)
         mask = mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
         self.cache.prepare(slots, starts, width, key_length)

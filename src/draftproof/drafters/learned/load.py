@@ -43,7 +43,13 @@ def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) ->
     """
     if config.method in ("eagle3", "mtp"):
         return load_chain_drafter(str(config.model), target, chain, method=config.method)
-    drafter = load_block_drafter(str(config.model), target, chain, method=config.method)
+    drafter = load_block_drafter(
+        str(config.model), target, chain, method=config.method, confidence_threshold=config.confidence_threshold
+    )
+    if config.confidence_threshold and not drafter.layout.has_confidence:
+        raise ParameterError(
+            "confidence_threshold", config.confidence_threshold, f"0 with {config.model}", "it has no confidence head"
+        )
     most = drafter.layout.num_drafts
     if config.topology == "chain" and config.num_speculative_tokens > most:
         raise ParameterError(

@@ -31,6 +31,9 @@ class Recipe(ABC):
         both along the text's own tokens.
         """
 
+    def calibrate(self) -> None:  # noqa: B027  (most recipes have nothing to fit)
+        """After the held-out batches have gone through `loss` without gradients: fit what is fitted to them."""
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The config.json of the drafter's folder."""

@@ -32,6 +32,8 @@ from draftproof.train.settings import TrainSettings
 from draftproof.train.target import FrozenTarget, Packed
 
 _DECAY = 4.0
+# Temperatures that a slot's confidence may be divided by: 0.5 to 3, in steps of 2 %.
+_TEMPERATURES = tuple(0.5 * 1.02**step for step in range(91))
 
 
 class DSparkRecipe(Recipe):
@@ -60,6 +62,8 @@ class DSparkRecipe(Recipe):
         self.training = BlockTraining(target, self.layout, self.keys, vocab)
         self.module = self.training.module
         random_weights(self.module, generator)
+        self._held_out: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self._temperatures: tuple[float, ...] = ()
 
     def loss(self, batch: Packed, generator: torch.Generator) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         found = self.training.predict(batch, self.settings.num_anchors, generator)
@@ -73,6 +77,8 @@ class DSparkRecipe(Recipe):
         certainty = confidence(features).float()
         losses = compared.loss + binary_cross_entropy_with_logits(certainty, compared.overlap, reduction="none")
         valid = found.blocks.valid
+        if not torch.is_grad_enabled():
+            self._held_out.append((certainty, compared.overlap, valid))
         share = slot_weights(valid.shape[-1], _DECAY, logits) * valid
         error = ((torch.sigmoid(certainty.detach()) - compared.overlap).abs() * valid).sum() / valid.sum().clamp(min=1)
         return (losses * share).sum() / share.sum().clamp(min=1e-6), {
@@ -81,12 +87,24 @@ class DSparkRecipe(Recipe):
             "confidence_error": error,
         }
 
+    def calibrate(self) -> None:
+        """One temperature for each slot, the first first (DSpark's sequential scaling): the one under which held-out
+        overlaps are most probable."""
+        parts = [torch.cat([batch[index].flatten(0, 1) for batch in self._held_out]) for index in range(3)]
+        self._held_out = []
+        certainty, overlap, valid = parts
+        self._temperatures = tuple(
+            best_temperature(certainty[valid[:, slot], slot], overlap[valid[:, slot], slot])
+            for slot in range(valid.shape[-1])
+        )
+
     def config(self) -> dict[str, Any]:
         heads = {
             "markov_rank": self.layout.markov_rank,
             "markov_head_type": self.layout.markov_type,
             "enable_confidence_head": True,
             "confidence_head_with_markov": True,
+            "confidence_temperatures": list(self._temperatures),
         }
         if self.layout.draft_vocab_size is not None:
             return speculators_config("dspark", self.layout, self.keys, self.target, **heads)
@@ -100,3 +118,11 @@ class DSparkRecipe(Recipe):
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return self.training.tensors(save_head=self.settings.save_head)
+
+
+def best_temperature(certainty: torch.Tensor, overlap: torch.Tensor) -> float:
+    """The temperature t of `_TEMPERATURES` with the least BCE(certainty / t, overlap); [n] each, 1.0 for n = 0."""
+    if not len(certainty):
+        return 1.0
+    losses = [float(binary_cross_entropy_with_logits(certainty / t, overlap)) for t in _TEMPERATURES]
+    return round(_TEMPERATURES[losses.index(min(losses))], 4)
