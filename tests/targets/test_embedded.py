@@ -171,4 +171,4 @@ class TestRealModel:
         target, _, _ = loaded
         if not any(isinstance(module, PackedLinear) for module in target.model.modules()):
             pack_linears(target.model)
-        assert probe(target, StepShapes(target.max_model_len)) is None
+        assert probe(target, StepShapes()) is None
