@@ -34,8 +34,13 @@ SETTINGS = {
     "repetition 1.3, presence .5, min_p .05, top_p .95": SamplingParams(
         temperature=0.7, repetition_penalty=1.3, presence_penalty=0.5, min_p=0.05, top_p=0.95
     ),
+    "typical_p .9": SamplingParams(temperature=0.7, typical_p=0.9),
+    "top_n_sigma 1, xtc .5": SamplingParams(temperature=0.7, top_n_sigma=1.0, xtc_probability=0.5),
+    "dry .8": SamplingParams(temperature=0.7, min_p=0.05, dry_multiplier=0.8, dry_sequence_breakers=()),
+    "mirostat 2": SamplingParams(temperature=0.7, mirostat=2),
+    "dynamic temperature": SamplingParams(temperature=0.7, dynatemp_range=0.3),
 }
-"""Every setting of the replay matrix, and the one with penalties and filters together."""
+"""Every setting of the replay matrix, the one with penalties and filters together, and samplers beyond vLLM's."""
 
 
 def logits_of(kind: str, num_rows: int, vocab_size: int) -> torch.Tensor:
@@ -70,21 +75,23 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, object]]:
     """One record for each kind of logits and each setting."""
     chain = SamplerChain(dtype=arguments.dtype)
     generator = np.random.default_rng(7)
-    base = History(
-        generator.integers(0, arguments.vocab_size, 512).tolist(),
-        generator.integers(0, arguments.vocab_size, 200).tolist(),
+    prompt, output, drafts = (
+        generator.integers(0, arguments.vocab_size, size).tolist() for size in (512, 200, arguments.rows - 1)
     )
-    histories = [base]
-    for token_id in generator.integers(0, arguments.vocab_size, arguments.rows - 1).tolist():
-        histories.append(histories[-1].extended((token_id,)))
     records: list[dict[str, object]] = []
     for kind in ("peaked", "flat"):
         logits = logits_of(kind, arguments.rows, arguments.vocab_size)
         for name, params in SETTINGS.items():
             row_params = resolve(params, None, arguments.vocab_size)
+            base = History(prompt, output)
+            histories = [base, *(base.extended(drafts[: 1 + row]) for row in range(len(drafts)))]
+            for history in histories:
+                history.states = row_params.first_history([0]).states
 
-            def chain_only(logits: torch.Tensor = logits, row_params: object = row_params) -> object:
-                return chain.laws(logits, row_params, histories)  # type: ignore[arg-type]
+            def chain_only(
+                logits: torch.Tensor = logits, row_params: object = row_params, histories: list[History] = histories
+            ) -> object:
+                return chain.laws(logits, row_params, histories, noise=KeyedNoise(2))  # type: ignore[arg-type]
 
             steps = iter(range(1_000_000))
 
@@ -94,7 +101,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, object]]:
                 laws = run()
                 return [law.draw(noise, Key(Purpose.TARGET, step * 64 + row)) for row, law in enumerate(laws)]  # type: ignore[attr-defined]
 
-            laws = chain.laws(logits, row_params, histories)
+            laws = chain.laws(logits, row_params, histories, noise=KeyedNoise(2))
             chain_times = times_of(chain_only, arguments.repeats)
             records.append(
                 {

@@ -269,7 +269,7 @@ def test_a_chain_prints_itself(preset: str) -> None:
     text = str(chain)
     assert PRESETS[preset].top_k_ties.value in text and PRESETS[preset].top_p_ties.value in text
     assert "float64" in lines[-1] and "defaults" in text and "refused:" in text
-    assert all(name in text for name in PRESETS[preset].refused)
+    assert all(name in text for name in (*PRESETS[preset].refused, *PRESETS[preset].refused_with_mirostat))
 
 
 def test_unknown_presets_and_types_are_refused() -> None:

@@ -97,6 +97,8 @@ class Preset:
         lines.append("off: top_k 0 or -1, top_p 1, min_p 0, repetition_penalty 1, frequency and presence_penalty 0")
         lines.append("     typical_p 1; every other sampler 0")
         lines.append(f"refused: {', '.join(self.refused) or 'nothing'}")
+        if self.refused_with_mirostat:
+            lines.append(f"refused with mirostat: {', '.join(self.refused_with_mirostat)}")
         lines.append(f"the engine's own defaults, which are not applied here: {self.engine_defaults}")
         return "\n".join(lines)
 
