@@ -44,7 +44,7 @@ _OPTIONS: Final = (
                  help="What may stand between JSON's elements; with --structured-backend llguidance."),
     click.option("--structured-backend", metavar="{" + ",".join(BACKENDS) + "}",
                  help="The grammar library; both are in the extra `structured`. [default: xgrammar]"),
-    click.option("--start-after", metavar="TEXT", help="The grammar begins after this text; what is before it is free."),
+    click.option("--start-after", metavar="TEXT", help="The grammar begins after this text; what comes before is free."),
 )  # fmt: skip
 
 
@@ -57,12 +57,12 @@ def structured_flags(function: Function) -> Function:
 
 def given_structured(given: Mapping[str, Any]) -> StructuredOutputsParams | None:
     """The field structured_outputs from flags' values; None if none was given. Raises ParameterError."""
-    values = {flag: given[flag] for flag in _FIELDS if given.get(flag) not in (None, (), False)}
-    if not values:
-        return None
-    return StructuredOutputsParams(
-        **{_FIELDS[flag]: _read(flag, value) if flag in _FROM_FILES else value for flag, value in values.items()}
-    )
+    values: dict[str, Any] = {}
+    for flag, name in _FIELDS.items():
+        value = given.get(flag)
+        if value not in (None, (), False):
+            values[name] = _read(flag, value) if flag in _FROM_FILES else value
+    return StructuredOutputsParams(**values) if values else None
 
 
 def _read(flag: str, text: str) -> str:
