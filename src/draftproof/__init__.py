@@ -26,6 +26,7 @@ _HOMES = {
     "ModelError": "errors",
     "ParameterError": "errors",
     "PromptError": "errors",
+    "QueueFullError": "errors",
     "RequestError": "errors",
     "RequestMetrics": "outputs",
     "RequestOutput": "outputs",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from draftproof.errors import ModelError as ModelError
     from draftproof.errors import ParameterError as ParameterError
     from draftproof.errors import PromptError as PromptError
+    from draftproof.errors import QueueFullError as QueueFullError
     from draftproof.errors import RequestError as RequestError
     from draftproof.errors import TokenizerMismatchError as TokenizerMismatchError
     from draftproof.errors import UnsupportedModelError as UnsupportedModelError

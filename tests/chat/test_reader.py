@@ -134,7 +134,7 @@ PIECES = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(pieces=PIECES, name=st.sampled_from([None, *TOOL_PARSERS]), is_open=st.booleans(), data=st.data())
 def test_pieces_give_what_the_whole_text_gives(pieces, name, is_open, data):
     """However the text is cut, and no text that is shown turns out to be part of a marker."""
@@ -152,7 +152,7 @@ def test_pieces_give_what_the_whole_text_gives(pieces, name, is_open, data):
         assert message_of(deltas).content == text
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(before=st.text("ab <{[\n", max_size=8), data=st.data())
 def test_half_a_marker_is_never_shown(before, data):
     name = data.draw(st.sampled_from(["hermes", "mistral"]))

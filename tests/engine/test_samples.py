@@ -22,11 +22,11 @@ def by_hand(target, seed, sample_index, length):
 def check_t52_samples(**options):
     """n samples are n streams: those of the counters' sample index, whatever drafts."""
     llm = engine(table(), **options)
-    output = llm.generate([PROMPT], params(seed=7, n=4, max_tokens=25))[0]
+    output = llm.generate([PROMPT], params(seed=7, n=4, max_tokens=16))[0]
     found = [completion.token_ids for completion in output.outputs]
     assert [completion.index for completion in output.outputs] == [0, 1, 2, 3]
     assert len(set(found)) == 4
-    assert found == [by_hand(table(), 7, index, 25) for index in range(4)]
+    assert found == [by_hand(table(), 7, index, 16) for index in range(4)]
     assert output.seed == 7
 
 
@@ -108,10 +108,10 @@ def test_t55_what_a_neighbour_drafts_changes_nobody_elses_draws():
     mine = params(seed=42)
     alone = ids(engine(table(), method=None).generate([PROMPT], mine))[0]
     mates = [params(seed=42), params(seed=42, n=2), params(seed=1), params(temperature=0)]
-    for tokens in (1, 4, 9):
-        for num_slots in (1, 2, 5):
+    for tokens in (1, 9):
+        for num_slots in (1, 3):
             llm = engine(table(), drafter=TableDrafter(table(1)), tokens=tokens, num_slots=num_slots)
-            for place in (0, 2, 4):
+            for place in (0, 4):
                 requests = [*mates[:place], mine, *mates[place:]]
                 prompts = [[4, 4]] * len(requests)
                 prompts[place] = PROMPT

@@ -9,7 +9,7 @@ from __future__ import annotations
 from draftproof import SamplingParams
 from tests.requests.scripted import DRAFTERS, EOS, PROMPT, expected, found, scripted_llm
 
-OFFSETS = range(7)
+OFFSETS = range(6)
 FILL = [3, 5, 6, 8, 3, 10, 5, 8, 6, 3, 5, 10, 8, 3]
 
 
