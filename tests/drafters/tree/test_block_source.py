@@ -1,4 +1,4 @@
-"""A block drafter's tree has the laws of its chains: after every path, from one pass of the backbone."""
+"""A learned drafter's tree has the laws of its chains, after every path; a block's from one pass of the backbone."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ import torch
 from draftproof.core import ROOT
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.block_source import BlockSource
-from draftproof.drafters.learned.load import load_block_drafter
+from draftproof.drafters.learned.chain_source import ChainSource
+from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
 from draftproof.drafters.tree import BestFirst, Shares, TreeDrafter, source_of
 from draftproof.drafters.tree.factorised_source import FactorisedSource
 from draftproof.drafters.tree.growing import Growing
@@ -33,21 +34,21 @@ def made(method, folder, **changes):
     """(drafter, request): the target has read the prompt."""
     target = tiny_target(num_slots=1, invariant=False)
     path = write_drafter(method, folder, **changes)
-    drafter = load_block_drafter(path, target, SamplerChain(dtype="float64"), method=config_method(method))
+    load = load_chain_drafter if method in ("eagle3", "mtp") else load_block_drafter
+    drafter = load(path, target, SamplerChain(dtype="float64"), method=config_method(method))
     target.score([ScoreRequest(0, tuple(PROMPT[:-1]))])
     row = resolve(SamplingParams(presence_penalty=0.5, repetition_penalty=1.2), None, VOCAB_SIZE)
     return drafter, DraftRequest(0, PROMPT, 6, KeyedNoise(1), False, row, History(PROMPT), law_power=0.5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"markov_head_type": "vanilla"}])
-@pytest.mark.parametrize("method", ["dspark", "dflash 2"])
-def test_laws_along_a_path_are_those_of_a_chain(tmp_path, method, changes):
+@pytest.mark.parametrize("method", ["dspark", "dflash 2", "eagle3", "mtp"])
+def test_laws_along_a_path_are_those_of_a_chain(tmp_path, method):
     """law_power .5: a chain draws from the square root of each law, which is compared with the tree's."""
-    drafter, request = made(method, tmp_path, **(changes if method == "dspark" else {}))
+    drafter, request = made(method, tmp_path)
     [chain] = drafter.propose([request])
     assert len(chain) == 6
     source = source_of(drafter)
-    assert isinstance(source, BlockSource) and source.max_depth == drafter.layout.num_drafts
+    assert isinstance(source, ChainSource if method in ("eagle3", "mtp") else BlockSource)
     tree = Growing(request)
     [law] = source.root_laws([request])
     for node, token_id in enumerate(chain.token_ids):
