@@ -17,7 +17,15 @@ from draftproof.engine.engine import make_engine
 from draftproof.engine.request import Emitted, Request
 from draftproof.engine.trace import TraceWriter, opened_trace
 from draftproof.errors import DraftproofError, ParameterError, PromptError, RequestError
-from draftproof.outputs import GenerationFailed, GenerationInterrupted, Job, RequestOutput, StreamChunk
+from draftproof.outputs import (
+    GenerationFailed,
+    GenerationInterrupted,
+    Job,
+    RequestOutput,
+    StreamChunk,
+    chunks_of,
+    last_chunk_of,
+)
 from draftproof.params import SamplingParams
 from draftproof.sampling import SamplerChain
 from draftproof.targets.base import Target
@@ -189,10 +197,10 @@ class LLM:
         with opened_trace(trace) as writer:
             try:
                 for request, kept in self._steps([job], writer):
-                    yield from self._chunks(request, kept)
+                    yield from chunks_of(request, kept)
                     if request.is_finished and request.error is None:
                         num_left -= 1
-                        yield self._last_chunk(request, None if num_left else job.output(speculates=self._speculates))
+                        yield last_chunk_of(request, None if num_left else job.output(speculates=self._speculates))
             except KeyboardInterrupt:
                 for request in job.requests:
                     if not request.is_finished:
@@ -271,30 +279,6 @@ class LLM:
         for request in requests:
             request.trace = trace
         return run(self.engine, requests)
-
-    def _chunks(self, request: Request, kept: Sequence[Emitted]) -> Iterator[StreamChunk]:
-        # The stop rules have seen the whole run: its text goes out with its last token.
-        for place, token in enumerate(kept):
-            text = request.stop_rules.take(final=False) if place == len(kept) - 1 else ""
-            yield StreamChunk(
-                text,
-                token.token_id,
-                token.from_draft,
-                token.outcome.value,
-                token.logprobs,
-                index=request.noise.sample_index,
-            )
-
-    def _last_chunk(self, request: Request, output: RequestOutput | None) -> StreamChunk:
-        return StreamChunk(
-            request.stop_rules.take(final=True),
-            -1,
-            False,
-            None,
-            finish_reason=request.stop.finish_reason if request.stop else "error",
-            output=output,
-            index=request.noise.sample_index,
-        )
 
 
 def _speculative(given: SpeculativeConfig | Mapping[str, Any] | None) -> SpeculativeConfig | None:

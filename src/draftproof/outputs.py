@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from draftproof.params import SamplingParams
 if TYPE_CHECKING:
     from draftproof.chat import ChatMessage
     from draftproof.engine.logprobs import TokenLogprobs
-    from draftproof.engine.request import Request
+    from draftproof.engine.request import Emitted, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +196,32 @@ class StreamChunk:
     finish_reason: str | None = None
     output: RequestOutput | None = field(default=None, repr=False)
     index: int = 0
+
+
+def chunks_of(request: Request, kept: Sequence[Emitted]) -> Iterator[StreamChunk]:
+    """A chunk for each newly committed token. The stop rules have seen them all: text goes out with the last."""
+    for place, token in enumerate(kept):
+        yield StreamChunk(
+            request.stop_rules.take(final=False) if place == len(kept) - 1 else "",
+            token.token_id,
+            token.from_draft,
+            token.outcome.value,
+            token.logprobs,
+            index=request.noise.sample_index,
+        )
+
+
+def last_chunk_of(request: Request, output: RequestOutput | None) -> StreamChunk:
+    """The chunk that ends a sample: the text that was held back, why it ended, and with the last one the output."""
+    return StreamChunk(
+        request.stop_rules.take(final=True),
+        -1,
+        False,
+        None,
+        finish_reason=request.stop.finish_reason if request.stop else "error",
+        output=output,
+        index=request.noise.sample_index,
+    )
 
 
 class GenerationInterrupted(KeyboardInterrupt):
