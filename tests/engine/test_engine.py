@@ -205,3 +205,26 @@ def test_a_processor_that_fails_takes_its_request_alone(monkeypatch):
     assert "ZeroDivisionError: a user's processor" in str(bad.error) and bad.error.request_id == bad.request_id
     monkeypatch.setattr(step, "laws_of", right)
     assert said(good) == run_alone(TableTarget(deep_table()), [1], good.params)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("no memory")])
+def test_a_copy_that_fails_loses_no_request(monkeypatch, error):
+    """Admission is interrupted in the middle: the step raises, and everybody resumes in the next one."""
+    found = bench(num_slots=3, enable_prefix_caching=True)
+    prompt = [1, 2, 3, 4] * 6
+    first = found.add(prompt, fields())
+    found.engine.step()
+    second, third = found.add(prompt, fields(seed=2)), found.add([5], fields(seed=3))
+
+    def copy(self, source, slot, length):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableTarget, "copy", copy)
+        with pytest.raises(type(error)):
+            found.engine.step()
+    assert found.engine.num_running == 0 and found.engine.num_waiting == 3
+    found.run()
+    for request in (first, second, third):
+        assert said(request) == run_alone(TableTarget(deep_table()), list(request.prompt_ids), request.params)
+    assert found.engine.slots.num_free == 3

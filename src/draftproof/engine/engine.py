@@ -111,8 +111,8 @@ class Engine:
         fails as a whole), the requests that took part go back to the queue with what they had committed, and resume.
         """
         with self._lock:
-            turns = self.scheduler.next_turns()
             try:
+                turns = self.scheduler.next_turns()
                 step(self.machinery, turns)
             except BaseException:
                 for request in list(self.scheduler.running):

@@ -109,8 +109,13 @@ class Scheduler:
             used = sum(self._columns(other, len(other.context_ids)) for other in self.running)
             if used + self._columns(request, len(request.context_ids)) > self.target.max_num_cached_tokens:
                 return
+            try:
+                self.slots.take(request)
+            except BaseException:
+                if request.slot >= 0:
+                    self.slots.leave(request, keep=False)
+                raise
             heapq.heappop(self._waiting)
-            self.slots.take(request)
             request.last_step = self.num_steps
             self.running.append(request)
 
