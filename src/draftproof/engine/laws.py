@@ -1,13 +1,11 @@
 """The target's laws of one draft: a row after the context and one after every drafted token.
 
-Each row has a history and sampler states of its own, the drafts before it included, and a mask of
-its own where the request constrains its text. A row that is no law keeps its place as a LawError with the request and
-the absolute position: it ends the request only if an emitted token needs it.
+Each row has a history and sampler states of its own, the drafts before it included, and a mask of its own where the
+request constrains its text. A row that is no law keeps its place as a LawError with the request and the absolute
+position: it ends the request only if an emitted token needs it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 
