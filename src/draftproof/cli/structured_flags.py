@@ -44,7 +44,7 @@ _OPTIONS: Final = (
                  help="What may stand between JSON's elements; with --structured-backend llguidance."),
     click.option("--structured-backend", metavar="{" + ",".join(BACKENDS) + "}",
                  help="The grammar library; both are in the extra `structured`. [default: xgrammar]"),
-    click.option("--start-after", metavar="TEXT", help="The grammar begins after this text; what comes before is free."),
+    click.option("--start-after", metavar="TEXT", help="The grammar begins after this text; before it all is free."),
 )  # fmt: skip
 
 
