@@ -45,10 +45,12 @@ def plan_columns(
     columns = min(fits, most)
     advice = f"a token takes {per_token} bytes; pass max_model_len={max(fits, 0)} or less" if fits >= STEP else ""
     if columns < least:
-        name, value = given or ("max_model_len", max_model_len)
-        what = f"enough for one sequence of max_model_len={max_model_len}, {least} tokens and {least * per_token} bytes"
-        where = "" if given else f"; {free} bytes are free on {device}"
-        raise ParameterError(name, value, what + where, advice or "give the cache more memory, or use a smaller model")
+        advice = advice or "give the cache more memory, or use a smaller model"
+        need = f"{least} tokens and {least * per_token} bytes"
+        if given is None:
+            room = f"at most what fits: one sequence takes {need}, and {free} bytes are free on {device}"
+            raise ParameterError("max_model_len", max_model_len, room, advice)
+        raise ParameterError(*given, f"enough for one sequence of max_model_len={max_model_len}: {need}", advice)
     if given and free is not None and columns * per_token > free:
         fitting = STEP * (int(SHARE * free) // (per_token * STEP))
         raise ParameterError(
