@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
-    from draftproof.core import Key, Noise
+    from draftproof.keys import Key, Noise
 
 Weights: TypeAlias = NDArray[Any]
 """[V] or [K] non-negative numbers: floats, or Fractions in an object array."""

@@ -74,7 +74,7 @@ class NgramIndex:
         if match is None:
             return []
         length, end = match
-        found = []
+        found: list[int] = []
         while end != NO_OCCURRENCE and len(found) < max_num:
             found.append(end)
             end = self._previous_end[length][end]
