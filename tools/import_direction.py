@@ -16,7 +16,9 @@ from pathlib import Path
 PACKAGE = "draftproof"
 ROOT = "draftproof"
 
-BASE = frozenset("core draft keys laws params sampler_fields refusals structured validation config errors noise philox".split())
+BASE = frozenset(
+    "core draft keys laws params sampler_fields refusals structured validation config errors noise philox".split()
+)
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}
 GRAMMAR = SAMPLING | {"grammar"}
