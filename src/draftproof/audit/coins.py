@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from draftproof import ParameterError
 from draftproof.audit.engine import EngineError
 from draftproof.verify.oracle import as_fraction
+
+
+class OracleKey(NamedTuple):
+    """A key of the oracle's for noise that is none of draftproof's own purposes."""
+
+    purpose: str
+    position: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which a key has no use for
 
 
 class SymbolicUniform:
@@ -85,7 +93,7 @@ class SymbolicCoins:
     def __getitem__(self, index: int) -> SymbolicUniform:
         if not isinstance(index, int) or index < 0:
             raise ParameterError("coins", index, "asked for by an index of 0 or more")
-        return SymbolicUniform(self._oracle, ("coin", self._position, index))
+        return SymbolicUniform(self._oracle, OracleKey("coin", self._position, index))
 
     def __iter__(self) -> Iterator[SymbolicUniform]:
         index = 0

@@ -25,7 +25,7 @@ import numpy as np
 
 from draftproof import ParameterError
 from draftproof.audit.battery import EFFECTS, Hypothesis, Layout, adjusted_p, hypotheses
-from draftproof.audit.coins import ConstantCoins, SymbolicCoins
+from draftproof.audit.coins import ConstantCoins, OracleKey, SymbolicCoins
 from draftproof.audit.engine import EngineError
 from draftproof.audit.gather import Progress
 from draftproof.audit.plan import ALPHA
@@ -135,7 +135,7 @@ def rule_step(rule: Rule, pair: Pair, num_draft: int) -> Step:
         path, drafts = context, []
         for index in range(num_draft):
             row = np.array(pair.draft.probs(path), dtype=object)
-            drafts.append((noise.choice(("draft", len(context), index), row), row))
+            drafts.append((noise.choice(OracleKey("draft", len(context), index), row), row))
             path = (*path, drafts[-1][0])
         ids = [token_id for token_id, _ in drafts]
         target = np.array([pair.target.probs(context + tuple(ids[:n])) for n in range(num_draft + 1)], dtype=object)

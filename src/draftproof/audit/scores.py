@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 MAX_SURPRISE: Final = 12.0
 """-log p is cut here, in nats, so that its sums have bounded steps; its mean and variance are those of the cut one."""
+_CACHED_CELLS: Final = 1 << 16
 RARE: Final = 1e-4
 """Tokens below this probability are the tail."""
 
@@ -110,15 +111,38 @@ def score_rows(
     ending_ids: EOS. The index arrays are [N]; zeros if left out (-1 for pass_offset).
     """
     num_tokens = token_ids.shape[-1]
+    spread = random_source.random(token_ids.shape)
+    previous = np.full(token_ids.shape, -1) if previous_ids is None else previous_ids
+    # Pieces whose intermediate arrays stay in a core's cache.
+    size = max(_CACHED_CELLS // max(probs[..., :1, :].size, 1), 1)
+    pieces = []
+    for start in range(0, max(num_tokens, 1), size):
+        part = slice(start, start + size)
+        draft = None if draft_probs is None else draft_probs[..., part, :]
+        rest = token_ids[..., part], spread[..., part], previous[..., part]
+        pieces.append(_columns(probs[..., part, :], *rest, draft, ending_ids))
+    columns: dict[str, Any] = {name: np.concatenate([piece[name] for piece in pieces], -1) for name in pieces[0]}
+    zeros = np.zeros(num_tokens, dtype=np.int64)
+    for name, given in (("request", request), ("prompt", prompt), ("cell", cell), ("position", position)):
+        columns[name] = zeros if given is None else given
+    columns["pass_offset"] = zeros - 1 if pass_offset is None else pass_offset
+    return TokenScores(**columns)
+
+
+def _columns(
+    probs: Floats,
+    token_ids: NDArray[np.int64],
+    spread: Floats,
+    previous: NDArray[np.int64],
+    draft_probs: Floats | None,
+    ending_ids: Sequence[int],
+) -> dict[str, Any]:
     place = token_ids[..., None]
     own = np.take_along_axis(probs, place, -1)
-    ids = np.arange(probs.shape[-1])
-    earlier_id = ids < place
-    before = np.where((probs > own) | ((probs == own) & earlier_id), probs, 0.0).sum(-1)
-    spread = random_source.random(token_ids.shape)
+    earlier_id = np.arange(probs.shape[-1]) < place
+    before = _mass(probs, (probs > own) | ((probs == own) & earlier_id))
     top = probs.argmax(-1)
     own_prob = own[..., 0]
-    previous = np.full(token_ids.shape, -1) if previous_ids is None else previous_ids
     safe = np.maximum(previous, 0)[..., None]
     columns: dict[str, Any] = {
         "prob": own_prob,
@@ -127,30 +151,32 @@ def score_rows(
         "end_prob": probs[..., list(ending_ids)].sum(-1),
         "is_end": np.isin(token_ids, list(ending_ids)),
         "pit": np.clip(before + spread * own_prob, 0.0, 1.0),
-        "id_pit": np.clip(np.where(earlier_id, probs, 0.0).sum(-1) + spread * own_prob, 0.0, 1.0),
+        "id_pit": np.clip(_mass(probs, earlier_id) + spread * own_prob, 0.0, 1.0),
         "top_prob": np.take_along_axis(probs, top[..., None], -1)[..., 0],
         "is_top": top == token_ids,
-        "tail_prob": np.where(probs < RARE, probs, 0.0).sum(-1),
+        "tail_prob": _mass(probs, probs < RARE),
         "is_tail": own_prob < RARE,
         **_surprise(probs, own_prob),
     }
     if draft_probs is not None:
         columns |= _against_draft(probs, draft_probs, own_prob, token_ids, earlier_id, spread)
-    zeros = np.zeros(num_tokens, dtype=np.int64)
-    for name, given in (("request", request), ("prompt", prompt), ("cell", cell), ("position", position)):
-        columns[name] = zeros if given is None else given
-    columns["pass_offset"] = zeros - 1 if pass_offset is None else pass_offset
-    return TokenScores(**columns)
+    return columns
+
+
+def _mass(probs: Floats, mask: NDArray[np.bool_]) -> Floats:
+    """[...] the probability of the tokens in `mask`, both [..., V]."""
+    mass: Floats = np.einsum("...v,...v->...", probs, mask)
+    return mass
 
 
 def _surprise(probs: Floats, own_prob: Floats) -> dict[str, Floats]:
     with np.errstate(divide="ignore"):
         cut = np.minimum(-np.log(probs), MAX_SURPRISE)
         own = np.minimum(-np.log(own_prob), MAX_SURPRISE)
-    weighted = probs * cut
-    mean = weighted.sum(-1)
-    second = (weighted * cut).sum(-1)
-    third = (weighted * cut * cut).sum(-1)
+    squared = cut * cut
+    mean = np.einsum("...v,...v->...", probs, cut)
+    second = np.einsum("...v,...v->...", probs, squared)
+    third = np.einsum("...v,...v,...v->...", probs, squared, cut)
     return {
         "surprise": own - mean,
         "surprise_variance": np.maximum(second - mean**2, 0.0),
@@ -169,12 +195,12 @@ def _against_draft(
     own_draft = np.take_along_axis(draft_probs, token_ids[..., None], -1)
     # p_v / q_v against p_x / q_x, without a division by zero.
     left, right = probs * own_draft, own_prob[..., None] * draft_probs
-    before = np.where((left > right) | ((left == right) & earlier_id), probs, 0.0).sum(-1)
+    before = _mass(probs, (left > right) | ((left == right) & earlier_id))
     gains = draft_probs > probs
     draft_top = draft_probs.argmax(-1)
     return {
         "ratio_pit": np.clip(before + spread * own_prob, 0.0, 1.0),
-        "gain_prob": np.where(gains, probs, 0.0).sum(-1),
+        "gain_prob": _mass(probs, gains),
         "is_gain": own_draft[..., 0] > own_prob,
         "draft_top_prob": np.take_along_axis(probs, draft_top[..., None], -1)[..., 0],
         "is_draft_top": draft_top == token_ids,
