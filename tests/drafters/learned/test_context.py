@@ -11,6 +11,8 @@ from draftproof.errors import ParameterError
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cpu_linear import pack_linears
+from draftproof.targets.fused import fuse_norms, fuse_projections
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.targets.models import random_ids
 
@@ -203,3 +205,17 @@ def test_one_token_prompt(folders):
         assert output.outputs[0].token_ids == plain
         assert output.metrics.speculative_decoding["num_draft_tokens"] > 0
     assert issubclass(type(drafter_of("dflash", folders["dflash"], target)), BlockDrafter)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_target_whose_modules_were_replaced(method, folders):
+    """On a CPU a target's norms and projections are swapped for faster ones; a drafter is built all the same."""
+    target = tiny_target(num_slots=1, invariant=False)
+    fuse_norms(target.model)
+    fuse_projections(target.model)
+    pack_linears(target.model)
+    drafter = drafter_of(method, folders[method], target)
+    context = random_ids(12, seed=3)
+    target.prefill(0, context[:-1])
+    [draft] = drafter.propose([ask(context)])
+    assert draft.token_ids == fresh(method, folders[method], context)[1].token_ids

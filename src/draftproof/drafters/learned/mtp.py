@@ -35,11 +35,12 @@ class MTPModel(ChainModel):
             raise UnsupportedModelError(
                 f"{type(target_model).__name__} has no single rotary embedding, which its MTP layer would share"
             )
-        norms: Any = type(decoder.norm)
+        self.block = _layer(decoder, config)
+        # Of transformers' own class; a target's norms may be replaced by faster ones.
+        norms: Any = type(getattr(self.block, "input_layernorm", decoder.norm))
         hidden, eps = int(config.hidden_size), float(getattr(config, "rms_norm_eps", 1e-6))
         self.enorm, self.hnorm, self.norm = norms(hidden, eps=eps), norms(hidden, eps=eps), norms(hidden, eps=eps)
         self.eh_proj = Linear(2 * hidden, hidden)
-        self.block = _layer(decoder, config)
         names = inspect.signature(self.block.forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
         self._rotary = (rotary,)  # in a tuple: it stays the target's
