@@ -72,9 +72,9 @@ def accepted_lengths(per_position: torch.Tensor, valid: torch.Tensor) -> torch.T
     """Tokens of a pass, bonus counted: 1 + the sum over k of the product of the first k factors.
 
     per_position [..., k] in 0 to 1 (overlaps, or 1.0 where the argmax agrees), valid [..., k]; returns the mean over
-    blocks whose first position is valid.
+    blocks whose first position is valid, 1.0 (the bonus alone) where there is none.
     """
     factors = torch.where(valid, per_position.float(), torch.zeros_like(per_position, dtype=torch.float32))
     lengths = 1.0 + factors.cumprod(dim=-1).sum(-1)
     blocks = valid[..., 0]
-    return (lengths * blocks).sum() / blocks.sum().clamp(min=1)
+    return 1.0 + ((lengths - 1.0) * blocks).sum() / blocks.sum().clamp(min=1)
