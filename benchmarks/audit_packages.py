@@ -37,6 +37,7 @@ from draftproof.audit.engine import Generation, Refusal, as_engine
 
 VOCAB_SIZE = 32
 NUM_DRAFT = 4
+TYPICAL_MASS = 0.3  # at flashspec's default, 1.0, its typical acceptance accepts nothing
 PROMPTS = [[(7 * i + 3 * j) % VOCAB_SIZE for j in range(4 + i % 3)] for i in range(8)]
 SAMPLERS = {
     "temperature 1": SamplingParams(ignore_eos=True),
@@ -108,6 +109,7 @@ def flashspec(variant: str, target: Any, draft: Any) -> Any:
             raise Refusal("temperature is this engine's only parameter")
         sampling = SamplingConfig(
             variant="rejection" if variant == "ngram" else variant,
+            top_p=TYPICAL_MASS if variant == "typical" else 1.0,
             temperature=params.temperature, gamma=NUM_DRAFT, seed=seed & 0x7FFFFFFF,
         )  # fmt: skip
         config = FlashSpecConfig(
