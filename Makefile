@@ -5,7 +5,6 @@
 PYTHON ?= python3
 TORCH ?= 2.13.0
 SMOLLM2 := 0.1.2
-# Without its dependencies, of which Triton, 1 GB, is needed on GPUs alone.
 XGRAMMAR := 0.2.8
 
 VENV := .venv

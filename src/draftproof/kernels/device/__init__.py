@@ -1,0 +1,1 @@
+"""Device functions that the kernels share: noise, rows of logits, passes over tiles, selection."""

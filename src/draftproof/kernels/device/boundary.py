@@ -1,0 +1,208 @@
+"""Which tokens of a row the filters keep: all that rank up to a last one, (logit, id), and their mass.
+
+Order of the default chain: min-p, then top-k with ties kept, then top-p over the survivors by probability, then id.
+Every filter keeps a prefix of one ranking, so what is kept is one bound. It is searched for over the integers that
+order float32 (`KEY_SHIFT` low bits are the same in all logits and are left out), first among the few tokens above the
+k-th largest of the tiles' maxima, which at least k tokens reach, and over all of the row's tiles if these don't do.
+"""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.passes import collect, count_and_mass, list_tiles
+from draftproof.kernels.device.rows import ordered, unordered
+
+
+@triton.jit
+def score_of(z, largest, temperature):
+    """(z - max) / T in float32, rounded as the host rounds it."""
+    return tl.div_rn(z - largest, temperature)
+
+
+@triton.jit
+def kth_tile_max(tile_max, num_tiles, k, TILES: tl.constexpr):
+    """A value that at least k tiles' maxima reach, close below the k-th largest; -inf if there are fewer."""
+    tile = tl.arange(0, TILES)
+    reach = tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf"))
+    key = tl.where(reach > -float("inf"), ordered(reach) >> 16, -32768)
+    low = tl.full((), -32768, tl.int32)
+    high = tl.max(key, 0)
+    while low < high:
+        middle = (low | high) - ((low ^ high) >> 1)
+        if tl.sum((key >= middle).to(tl.int32), 0) >= k:
+            low = middle
+        else:
+            high = middle - 1
+    return tl.where(low == -32768, -float("inf"), unordered(low << 16))
+
+
+@triton.jit
+def keep_of_list(list_z, list_ids, num_found, vocab_size, scale, top, k, top_p, needed_total, LIST: tl.constexpr,
+                 KEY_SHIFT: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, mass, enough) for `num_found` <= LIST tokens of a list.
+
+    k: 0 without top-k. needed_total: the mass that top-p is a share of, or a negative number for the survivors' own.
+    enough: whether the list holds all that the filters keep.
+    """
+    place = tl.arange(0, LIST)
+    alive = place < num_found
+    z = tl.load(list_z + place, mask=alive, other=-float("inf"))
+    ids = tl.load(list_ids + place, mask=alive, other=0)
+    key = ordered(z) >> KEY_SHIFT
+    weight = tl.where(alive, tl.exp2(tl.fma(z, scale, -top)), 0.0)
+    lowest = tl.min(tl.where(alive, key, 2147483647), 0)
+    highest = tl.max(tl.where(alive, key, -2147483648), 0)
+    if k > 0:
+        low, high = lowest, highest
+        while low < high:
+            middle = (low | high) - ((low ^ high) >> 1)
+            if tl.sum((alive & (key >= middle)).to(tl.int32), 0) >= k:
+                low = middle
+            else:
+                high = middle - 1
+        alive = alive & (key >= low)
+        weight = tl.where(alive, weight, 0.0)
+        lowest = low
+    mass = tl.sum(weight.to(tl.float64), 0)
+    total = tl.where(needed_total < 0, mass, needed_total)
+    needed = top_p * total
+    enough = mass >= needed
+    id_bound = tl.full((), 0, tl.int32) + vocab_size
+    bound = lowest
+    if (top_p < 1.0) & enough:
+        low, high = lowest, highest
+        while low < high:
+            middle = (low | high) - ((low ^ high) >> 1)
+            if tl.sum(tl.where(key >= middle, weight, 0.0).to(tl.float64), 0) >= needed:
+                low = middle
+            else:
+                high = middle - 1
+        bound = low
+        before = tl.sum(tl.where(key > low, weight, 0.0).to(tl.float64), 0)
+        tied = alive & (key == low)
+        one = tl.max(tl.where(tied, weight, 0.0), 0).to(tl.float64)
+        num_tied = tl.sum(tied.to(tl.int32), 0)
+        num_kept = tl.minimum(tl.maximum(tl.ceil((needed - before) / one), 1.0), num_tied.to(tl.float64)).to(tl.int32)
+        mass = before + num_kept.to(tl.float64) * one
+        if num_kept < num_tied:
+            first, last = tl.full((), 0, tl.int32), id_bound
+            while first < last:
+                middle = (first + last) >> 1
+                if tl.sum((tied & (ids <= middle)).to(tl.int32), 0) >= num_kept:
+                    last = middle
+                else:
+                    first = middle + 1
+            id_bound = first
+    return unordered(bound << KEY_SHIFT), id_bound, mass, enough
+
+
+@triton.jit
+def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p, TILES: tl.constexpr,
+                GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps."""
+    num_listed = list_tiles(tiles, tile_max, shape[0], least, TILES)
+    id_bound = tl.full((), 0, tl.int32) + shape[2]
+    lowest = ordered(tl.maximum(least, -3.4028234663852886e38)) >> KEY_SHIFT
+    highest = ordered(largest) >> KEY_SHIFT
+    if k > 0:
+        low, high = lowest, highest
+        while low < high:
+            middle = (low | high) - ((low ^ high) >> 1)
+            num_listed = list_tiles(tiles, tile_max, shape[0], unordered(middle << KEY_SHIFT), TILES)
+            count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, unordered(middle << KEY_SHIFT),
+                                      shape[2] + 1, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            if count >= k:
+                low = middle
+            else:
+                high = middle - 1
+        lowest = low
+    bound = lowest
+    z_bound = unordered(lowest << KEY_SHIFT)
+    num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
+    num_above, mass = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP, TILE,
+                             HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    if top_p < 1.0:
+        needed = top_p * mass
+        low, high = lowest, highest
+        while low < high:
+            middle = (low | high) - ((low ^ high) >> 1)
+            z_bound = unordered(middle << KEY_SHIFT)
+            num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
+            num_above, mass = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP,
+                                             TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            if mass >= needed:
+                low = middle
+            else:
+                high = middle - 1
+        bound = low
+        z_bound = unordered(low << KEY_SHIFT)
+        num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
+        num_before, before = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, 0, GROUP, TILE,
+                                            HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        num_up_to, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP, TILE,
+                                      HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        num_tied = num_up_to - num_before
+        one = tl.exp2(tl.fma(z_bound, scale, -top)).to(tl.float64)
+        num_kept = tl.minimum(tl.maximum(tl.ceil((needed - before) / one), 1.0), num_tied.to(tl.float64)).to(tl.int32)
+        mass = before + num_kept.to(tl.float64) * one
+        if num_kept < num_tied:
+            first, last = tl.full((), 0, tl.int32), id_bound
+            while first < last:
+                middle = (first + last) >> 1
+                count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, middle + 1, GROUP,
+                                              TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                if count - num_before >= num_kept:
+                    last = middle
+                else:
+                    first = middle + 1
+            id_bound = first
+    return unordered(bound << KEY_SHIFT), id_bound, mass
+
+
+@triton.jit
+def least_of_min_p(largest, temperature, min_score, KEY_SHIFT: tl.constexpr):
+    """The lowest logit that min-p keeps: the lowest whose score, as the host rounds it, reaches `min_score`."""
+    low = ordered(tl.full((), -3.4028234663852886e38, tl.float32)) >> KEY_SHIFT
+    high = ordered(largest) >> KEY_SHIFT
+    while low < high:
+        middle = (low & high) + ((low ^ high) >> 1)
+        if score_of(unordered(middle << KEY_SHIFT), largest, temperature) >= min_score:
+            high = middle
+        else:
+            low = middle + 1
+    return unordered(low << KEY_SHIFT)
+
+
+@triton.jit
+def least_of(largest, temperature, min_score, KEY_SHIFT: tl.constexpr):
+    """The lowest logit that min-p keeps; -inf without min-p."""
+    least = tl.full((), -float("inf"), tl.float32)
+    if min_score > -float("inf"):
+        least = least_of_min_p(largest, temperature, min_score, KEY_SHIFT)
+    return least
+
+
+@triton.jit
+def keep_by_list(row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature, total, k, top_p,
+                 min_score, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr,
+                 KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, mass, how many tokens the list holds; 0 if the list isn't enough).
+
+    total: the row's whole mass, for top-p alone. k: 0 without top-k. top_p: 1 without. min_score: log min_p, or -inf.
+    """
+    least = least_of(largest, temperature, min_score, KEY_SHIFT)
+    wanted = tl.where(k > 0, k, tl.where(min_score > -float("inf"), shape[0] + 1, 64))
+    start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
+    own_total = tl.where((k > 0) | (min_score > -float("inf")), -1.0, total)
+    num_listed = list_tiles(tiles, tile_max, shape[0], start, TILES)
+    num_found = collect(row, tiles, num_listed, shape, start, list_z, list_ids, GROUP, TILE, LIST, HAS_ALLOWED,
+                        HAS_SPECIAL)  # fmt: skip
+    z_bound = tl.full((), -float("inf"), tl.float32)
+    id_bound = tl.full((), 0, tl.int32)
+    mass = tl.full((), 0.0, tl.float64)
+    enough = num_found <= LIST
+    if enough:
+        z_bound, id_bound, mass, enough = keep_of_list(list_z, list_ids, num_found, shape[2], scale, top, k, top_p,
+                                                       own_total, LIST, KEY_SHIFT)  # fmt: skip
+    return z_bound, id_bound, mass, tl.where(enough, num_found, 0)

@@ -1,0 +1,116 @@
+"""How a row's processed logits are read: by quads of tokens in the pass over everything, by tiles afterwards.
+
+A row is (logits at the row, allowed words, special words, exceptions' ids, exceptions' logits). Tokens that are not
+allowed are -inf. Special tokens (penalised, biased: few) are -inf among the plain tiles, and come again with their
+processed logits in the tiles of exceptions, whose numbers follow those of the plain ones.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_quads(quads_ptr, logits_ptr, quad, full, num_quads, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
+               EVEN: tl.constexpr):  # fmt: skip
+    """z0..z3 [QUADS] float32: logits of tokens 4 quad + lane, -inf outside the vocabulary.
+
+    PACKED: `quads_ptr` reads four 16-bit logits as one int64. KIND: "bf16", "fp16" or "fp32".
+    full: whether all of `quad` is inside the vocabulary.
+    EVEN: the vocabulary is a multiple of 4.
+    """
+    inside = quad < num_quads
+    if PACKED:
+        # Where the whole tile is inside, wide loads without a mask; elsewhere four times -inf.
+        if full:
+            packed = tl.load(quads_ptr + quad)
+        elif KIND == "bf16":
+            packed = tl.load(quads_ptr + quad, mask=inside, other=-35747867511423104)
+        else:
+            packed = tl.load(quads_ptr + quad, mask=inside, other=-287953294993589248)
+        low, high = packed.to(tl.uint32), (packed >> 32).to(tl.uint32)
+        if KIND == "bf16":
+            z0, z1 = (low << 16).to(tl.float32, bitcast=True), (low & 0xFFFF0000).to(tl.float32, bitcast=True)
+            z2, z3 = (high << 16).to(tl.float32, bitcast=True), (high & 0xFFFF0000).to(tl.float32, bitcast=True)
+        else:
+            z0 = low.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+            z1 = (low >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+            z2 = high.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+            z3 = (high >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        if not EVEN:
+            z1 = tl.where(4 * quad + 1 < vocab_size, z1, -float("inf"))
+            z2 = tl.where(4 * quad + 2 < vocab_size, z2, -float("inf"))
+            z3 = tl.where(4 * quad + 3 < vocab_size, z3, -float("inf"))
+    else:
+        first = logits_ptr + 4 * quad
+        z0 = tl.load(first, mask=inside, other=-float("inf")).to(tl.float32)
+        z1 = tl.load(first + 1, mask=4 * quad + 1 < vocab_size, other=-float("inf")).to(tl.float32)
+        z2 = tl.load(first + 2, mask=4 * quad + 2 < vocab_size, other=-float("inf")).to(tl.float32)
+        z3 = tl.load(first + 3, mask=4 * quad + 3 < vocab_size, other=-float("inf")).to(tl.float32)
+    return z0, z1, z2, z3
+
+
+@triton.jit
+def plain_bits(row, quad, num_quads, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """[QUADS] int32 whose bits 0..3 say which of a quad's tokens are allowed and not special."""
+    bits = tl.full(quad.shape, 15, tl.int32)
+    if HAS_ALLOWED:
+        bits = bits & (tl.load(row[1] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))
+    if HAS_SPECIAL:
+        bits = bits & ~(tl.load(row[2] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))
+    return bits
+
+
+@triton.jit
+def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+               HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(z [G, TILE] float32, token ids [G, TILE] int32) of tiles `tile` [G]; -inf where there is no token."""
+    ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    plain = (tile < num_plain)[:, None] & (ids < vocab_size)
+    if HAS_ALLOWED:
+        plain = plain & (((tl.load(row[1] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) != 0)
+    if HAS_SPECIAL:
+        plain = plain & (((tl.load(row[2] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) == 0)
+    z = tl.load(row[0] + ids, mask=plain, other=-float("inf")).to(tl.float32)
+    if HAS_SPECIAL:
+        place = ids - num_plain * TILE
+        extra = ((tile >= num_plain) & (tile < num_tiles))[:, None] & (ids >= 0)
+        z = tl.where(extra, tl.load(row[4] + place, mask=extra, other=-float("inf")), z)
+        ids = tl.where(extra, tl.load(row[3] + place, mask=extra, other=0), ids)
+    return z, ids
+
+
+@triton.jit
+def larger(a, b):
+    """The larger of two, NaN if either is."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def max_or_nan(values):
+    """The largest of `values` [N]; NaN if one is NaN."""
+    return tl.reduce(values, 0, larger)
+
+
+@triton.jit
+def ordered(z):
+    """An int32 for each float32, in the same order: -0 below +0, -inf the lowest that occurs."""
+    bits = z.to(tl.int32, bitcast=True)
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def unordered(key):
+    """The float32 of an `ordered` integer."""
+    return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def level(largest, scale):
+    """What weights are relative to: a rounded product, the same wherever it is made. 0 where nothing is left."""
+    return tl.where(largest == -float("inf"), 0.0, largest * scale)
+
+
+@triton.jit
+def above(z, ids, z_bound, id_bound):
+    """Which tokens rank before (z_bound, id_bound): a larger logit, or the same and a lower id."""
+    return (z > z_bound) | ((z == z_bound) & (ids < id_bound))

@@ -1,0 +1,130 @@
+"""`verify_keyed` and `draw`: the race on a GPU, for drafts and for plain decoding, by one code with one result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from draftproof.errors import ParameterError
+from draftproof.kernels.arguments import Requests, Rows
+from draftproof.kernels.launch import Plan, require_triton
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyedVerdict:
+    """What became of each request's draft; tensors on the logits' device.
+
+    token_ids: [requests, N] int32, the emitted tokens and then -1. num_accepted: [requests] int32; emitted are one
+    more. accepted_rows: [requests, N] int32, the accepted nodes' rows within the request, then -1.
+    faults: [requests] int32: 0, or what is wrong with the row that the walk came to (1: NaN or an infinite logit,
+    2: every token masked); the tokens before it stand.
+    """
+
+    token_ids: torch.Tensor
+    num_accepted: torch.Tensor
+    accepted_rows: torch.Tensor
+    faults: torch.Tensor
+
+
+class KeyedKernel:
+    """`verify_keyed` for one shape: owns its scratch and outputs, allocates nothing after it is made.
+
+    logits: [rows, >= vocab_size] bf16, fp16 or fp32; any later call's logits have this shape, type and strides.
+    """
+
+    def __init__(self, logits: torch.Tensor, rows: Rows, vocab_size: int, *, tile: int | None = None) -> None:
+        require_triton()
+        self._plan = Plan.of(logits, vocab_size, 0, tile)
+        device = logits.device
+        self._scratch = self._plan.scratch(device)
+        nodes = 1 << max(rows.most - 1, 0).bit_length()
+        self._nodes = nodes
+        ints = torch.empty((3, rows.num_rows), dtype=torch.int32, device=device)
+        doubles = torch.empty((rows.num_rows, 1 + self._plan.parts), dtype=torch.float64, device=device)
+        self._drawn = (*ints, doubles[:, 0].contiguous(), doubles[:, 1:].contiguous())
+        self._verdict = KeyedVerdict(
+            torch.empty((rows.num_requests, nodes), dtype=torch.int32, device=device),
+            torch.empty(rows.num_requests, dtype=torch.int32, device=device),
+            torch.empty((rows.num_requests, nodes), dtype=torch.int32, device=device),
+            torch.empty(rows.num_requests, dtype=torch.int32, device=device),
+        )
+
+    def __call__(
+        self, logits: torch.Tensor, rows: Rows, requests: Requests, *, allowed: torch.Tensor | None = None
+    ) -> KeyedVerdict:
+        """Runs the three kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn."""
+        from draftproof.kernels.device.read_kernel import read_kernel
+        from draftproof.kernels.keyed.triton import pick_kernel, walk_kernel
+
+        plan, verdict = self._plan, self._verdict
+        row_params = (rows.request, rows.position, rows.word)
+        request_params = (
+            requests.temperature, requests.top_k, requests.top_p, requests.min_score, requests.seed_low,
+            requests.seed_high, requests.sample_index,
+        )  # fmt: skip
+        has_allowed = allowed is not None
+        masks = (rows.request, 0, rows.request, 0) if allowed is None else (allowed, allowed.stride(0), allowed, 0)
+        exceptions = (rows.request, logits, 0)
+        flags = {"HAS_ALLOWED": has_allowed, "HAS_SPECIAL": False}
+        sizes = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers}
+        quads = plan.quads(logits)
+        read_kernel[(plan.num_rows * plan.splits,)](
+            logits, quads, logits.stride(0), quads.stride(0), row_params, request_params, masks, exceptions,
+            self._scratch, plan.num_plain, plan.tiles_per_split, plan.vocab_size, plan.splits,
+            PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=requests.races,
+            MASS=requests.top_p_alone, num_warps=1, **sizes, **flags,
+        )  # fmt: skip
+        shared = (
+            logits, logits.stride(0), row_params, request_params, masks, exceptions, self._scratch, self._drawn,
+            plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
+        )  # fmt: skip
+        parts = plan.parts if requests.top_p_alone else 1
+        pick_kernel[(plan.num_rows * parts,)](
+            *shared, GROUP=max(1, plan.group // 2), LIST=plan.list_size, KEY_SHIFT=plan.key_shift, PARTS=parts,
+            TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=4, **sizes, **flags,
+        )  # fmt: skip
+        walk_kernel[(rows.num_requests,)](
+            *shared, (rows.offsets, rows.drafted, rows.parents),
+            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
+            KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=requests.top_p_alone or requests.lists, NODES=self._nodes,
+            TREE=rows.is_tree, num_warps=8, **sizes, **flags,
+        )  # fmt: skip
+        return verdict
+
+
+def verify_keyed(
+    target_logits: torch.Tensor,
+    rows: Rows,
+    requests: Requests,
+    *,
+    vocab_size: int | None = None,
+    allowed: torch.Tensor | None = None,
+) -> KeyedVerdict:
+    """From raw logits to emitted tokens under `keyed`, for chains and trees; `KeyedKernel` once, for one call.
+
+    target_logits: [rows, >= vocab_size] bf16, fp16 or fp32, on a GPU. rows, requests: see there. vocab_size: the
+    model's, without padding; the width of the logits if None. allowed: [rows, ceil(V / 32)] int32, a set bit for each
+    token that may be drawn. Raises ParameterError for logits of another shape or type.
+    """
+    size = target_logits.shape[-1] if vocab_size is None else vocab_size
+    return KeyedKernel(target_logits, rows, size)(target_logits, rows, requests, allowed=allowed)
+
+
+def draw(
+    logits: torch.Tensor,
+    rows: Rows,
+    requests: Requests,
+    *,
+    vocab_size: int | None = None,
+    allowed: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(token ids [rows], faults [rows]): each row's own token, -1 where it has a fault; the bits of `verify_keyed`.
+
+    Plain decoding, and the rows after a draft: as `verify_keyed`, with `rows` of one row for each request
+    (`Rows.of_drafts` with empty drafts).
+    """
+    if rows.most != 1:
+        raise ParameterError("rows", f"{rows.most} rows in a request", "one row for each request")
+    verdict = verify_keyed(logits, rows, requests, vocab_size=vocab_size, allowed=allowed)
+    return verdict.token_ids[:, 0], verdict.faults

@@ -1,0 +1,127 @@
+"""`verify_keyed` on the device, after the read: rows pick their tokens, then requests walk their drafts."""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.draw import LEFT, OK, SUMMED, health, pick, rescue
+from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
+from draftproof.kernels.device.rows import max_or_nan
+
+
+@triton.jit
+def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
+                num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+                GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
+                HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
+                LISTS: tl.constexpr):  # fmt: skip
+    """Grid: rows * PARTS. drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, PARTS])."""
+    row_index = tl.program_id(0) // PARTS
+    part = tl.program_id(0) % PARTS
+    request = tl.load(row_params[0] + row_index)
+    tile_max = scratch[0] + row_index * TILES
+    tile = tl.arange(0, TILES)
+    largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
+    racer = tl.arange(0, RACERS)
+    scores = tl.load(scratch[2] + row_index * (3 * RACERS) + racer, mask=racer < num_racers, other=-float("inf"))
+    fault = health(tl.where(is_raced(request, request_params), max_or_nan(scores), largest))
+    token = tl.full((), -1, tl.int32)
+    state = tl.full((), 0, tl.int32)
+    wanted = tl.full((), 0.0, tl.float64)
+    if fault == OK:
+        temperature = tl.load(request_params[0] + request)
+        token, state, wanted = pick(
+            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+            noise_of(row_index, request, row_params, request_params),
+            scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
+            (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
+             scratch[4] + row_index * (2 * RACERS)),
+            scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest,
+            scale_of(temperature), temperature, tl.load(request_params[1] + request),
+            tl.load(request_params[2] + request), tl.load(request_params[3] + request), num_racers, part,
+            drawn[4] + row_index * PARTS, RACERS, TILES, GROUP, TILE, LIST, KEY_SHIFT, PARTS, HAS_ALLOWED, HAS_SPECIAL,
+            TOP_P, LISTS)  # fmt: skip
+    if part == 0:
+        tl.store(drawn[0] + row_index, token)
+        tl.store(drawn[1] + row_index, fault)
+        tl.store(drawn[2] + row_index, state)
+        tl.store(drawn[3] + row_index, wanted)
+
+
+@triton.jit
+def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
+                num_racers, vocab_size, draft, verdict, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+                GROUP: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                HAS_SPECIAL: tl.constexpr, FILTERS: tl.constexpr, NODES: tl.constexpr, TREE: tl.constexpr):  # fmt: skip
+    """Grid: requests. Keeps drafted tokens while they equal the drawn ones.
+
+    draft: (offsets [requests + 1], drafted [rows], parents [rows]). verdict: (token ids [requests, NODES], accepted
+    rows [requests, NODES], number accepted, fault [requests]); entries past the emitted ones are -1.
+    """
+    request = tl.program_id(0)
+    first = tl.load(draft[0] + request)
+    num_rows = tl.load(draft[0] + request + 1) - first
+    node = tl.arange(0, NODES)
+    inside = node < num_rows
+    tokens = tl.load(drawn[0] + first + node, mask=inside, other=-1)
+    faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
+    states = tl.load(drawn[2] + first + node, mask=inside, other=0)
+    if FILTERS:
+        wanted = tl.load(drawn[3] + first + node, mask=inside, other=0.0)
+        part = tl.arange(0, PARTS)
+        place = (first + node)[:, None] * PARTS + part[None, :]
+        summed = inside & (states == SUMMED)
+        masses = tl.load(drawn[4] + place, mask=summed[:, None], other=0.0)
+        states = tl.where(summed, tl.where(tl.sum(masses, 1) < wanted, OK, LEFT), states)
+    is_node = inside & (node > 0)
+    drafted = tl.load(draft[1] + first + node, mask=is_node, other=-2)
+    parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)
+    emitted = tl.full((NODES,), -1, tl.int32)
+    path = tl.full((NODES,), -1, tl.int32)
+    num_accepted = tl.zeros((), tl.int32)
+    current = tl.zeros((), tl.int32)
+    fault = tl.zeros((), tl.int32)
+    going = tl.full((), 1, tl.int32)
+    while going > 0:
+        if not TREE:
+            # All rows of a chain up to the first that stops it are taken at once.
+            follows = tl.load(draft[1] + first + node + 1, mask=node + 1 < num_rows, other=-2)
+            current = tl.min(tl.where((follows != tokens) | (faults != 0) | (states == LEFT), node, NODES), 0)
+        if tl.max(tl.where(node == current, states, 0), 0) == LEFT:
+            row_index = first + current
+            tile_max = scratch[0] + row_index * TILES
+            tile = tl.arange(0, TILES)
+            largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
+            temperature = tl.load(request_params[0] + request)
+            token = rescue(
+                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+                noise_of(row_index, request, row_params, request_params),
+                scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
+                (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
+                 scratch[4] + row_index * (2 * RACERS)),
+                (num_tiles, num_plain, vocab_size), largest, scale_of(temperature), temperature,
+                tl.load(request_params[1] + request), tl.load(request_params[2] + request),
+                tl.load(request_params[3] + request), num_racers, RACERS, TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
+                HAS_SPECIAL, FILTERS)  # fmt: skip
+            tokens = tl.where(node == current, token, tokens)
+            states = tl.where(node == current, 0, states)
+        elif TREE:
+            fault = tl.max(tl.where(node == current, faults, 0), 0)
+            token = tl.max(tl.where(node == current, tokens, -1), 0)
+            emitted = tl.where((node == num_accepted) & (fault == 0), token, emitted)
+            child = tl.min(tl.where(is_node & (parents == current) & (drafted == token), node, NODES), 0)
+            going = ((child < NODES) & (fault == 0)).to(tl.int32)
+            if going > 0:
+                path = tl.where(node == num_accepted, child, path)
+                num_accepted += 1
+                current = child
+        else:
+            going = tl.zeros((), tl.int32)
+            num_accepted = current
+            fault = tl.max(tl.where(node == current, faults, 0), 0)
+            emitted = tl.where((node < current) | ((node == current) & (fault == 0)), tokens, -1)
+            path = tl.where(node < current, node + 1, -1)
+    place = request * NODES + node
+    tl.store(verdict[0] + place, emitted)
+    tl.store(verdict[1] + place, path)
+    tl.store(verdict[2] + request, num_accepted)
+    tl.store(verdict[3] + request, fault)

@@ -1,0 +1,100 @@
+"""Shapes of the launches, and the scratch that they write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from draftproof.errors import MissingExtraError, ParameterError
+
+KINDS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+_KEY_SHIFTS: Final = {"bf16": 16, "fp16": 13, "fp32": 0}
+_PROGRAMS: Final = 4224  # 32 one-warp programs on each of 132 processors
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the rows of one call are cut up."""
+
+    vocab_size: int
+    num_rows: int
+    kind: str
+    packed: bool
+    tile: int
+    num_plain: int
+    num_tiles: int
+    tiles: int
+    splits: int
+    tiles_per_split: int
+    num_racers: int
+    racers: int
+    group: int
+    list_size: int
+    key_shift: int
+    num_exceptions: int
+    parts: int
+
+    @classmethod
+    def of(cls, logits: torch.Tensor, vocab_size: int, num_exceptions: int = 0, tile: int | None = None) -> Plan:
+        """The plan for `logits` [rows, >= vocab_size]. num_exceptions: how many special tokens a request may have."""
+        if logits.ndim != 2 or logits.dtype not in KINDS or logits.stride(1) != 1:
+            raise ParameterError(
+                "logits", f"{logits.dtype} of shape {tuple(logits.shape)}, strides {logits.stride()}",
+                "[rows, vocabulary] in bfloat16, float16 or float32, a row's logits side by side",
+            )  # fmt: skip
+        if not 0 < vocab_size <= logits.shape[1]:
+            raise ParameterError("vocab_size", vocab_size, f"1 to {logits.shape[1]}, the width of the logits")
+        kind = KINDS[logits.dtype]
+        tile = tile or (1024 if vocab_size > 8192 else 256)
+        num_plain = -(-vocab_size // tile)
+        num_special = -(-num_exceptions // tile)
+        splits = max(1, min(num_plain, -(-_PROGRAMS // logits.shape[0])))
+        tiles_per_split = -(-num_plain // splits)
+        splits = -(-num_plain // tiles_per_split)
+        racers = splits + (num_special > 0)
+        padded = -(-vocab_size // 4) * 4
+        tiles = _power_of_two(num_plain + num_special)
+        parts = max(1, min(tiles // 4, _power_of_two(_PROGRAMS // (2 * logits.shape[0]))))
+        packed = (
+            kind != "fp32"
+            and logits.stride(0) % 4 == 0
+            and logits.storage_offset() % 4 == 0
+            and logits.data_ptr() % 8 == 0
+            and padded <= logits.shape[1]
+        )
+        return cls(
+            vocab_size, logits.shape[0], kind, packed, tile, num_plain, num_plain + num_special,
+            tiles, splits, tiles_per_split, racers, _power_of_two(racers),
+            max(1, 4096 // tile), 1024 if vocab_size > 8192 else 256, 0 if num_exceptions else _KEY_SHIFTS[kind],
+            num_exceptions, parts,
+        )  # fmt: skip
+
+    def quads(self, logits: torch.Tensor) -> torch.Tensor:
+        """The view that is read four logits at a time, or the logits themselves where rows don't allow it."""
+        return logits[:, : -(-self.vocab_size // 4) * 4].view(torch.int64) if self.packed else logits
+
+    def scratch(self, device: torch.device) -> tuple[torch.Tensor, ...]:
+        """Tile maxima and masses, racers' scores, ids and logits, tile lists, listed logits and ids."""
+
+        def of(width: int, dtype: torch.dtype) -> torch.Tensor:
+            return torch.empty((self.num_rows, width), dtype=dtype, device=device)
+
+        floats, ints = torch.float32, torch.int32
+        return (
+            of(self.tiles, floats), of(self.tiles, floats), of(3 * self.racers, floats), of(2 * self.racers, ints),
+            of(2 * self.racers, floats), of(self.tiles, ints), of(self.list_size, floats), of(self.list_size, ints),
+        )  # fmt: skip
+
+
+def require_triton() -> None:
+    """Raises MissingExtraError where Triton isn't installed."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("the GPU kernels", "triton", "pip install draftproof[gpu]") from None
+
+
+def _power_of_two(value: int) -> int:
+    return 1 << max(value - 1, 0).bit_length()
