@@ -170,6 +170,7 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
     top = level(largest, scale)
     z_bound = tl.full((), -float("inf"), tl.float32)
     id_bound = tl.full((), 0, tl.int32) + shape[2] + 1
+    num_racing = tl.zeros((), tl.int32) + num_racers
     if FILTERS:
         if (k > 0) | (min_score > -float("inf")):
             least = least_of(largest, temperature, min_score, KEY_SHIFT)
@@ -178,11 +179,11 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
                                                        HAS_SPECIAL)  # fmt: skip
             id_bound += 1
             top_p = tl.full((), 1.0, tl.float64)
-            num_racers = num_racers * 0
+            num_racing = tl.zeros((), tl.int32)
     winner = tl.full((), 0, tl.int32)
     going = tl.full((), 1, tl.int32)
     while going > 0:
-        winner, z, unsure = contender(racers, num_racers, z_bound, id_bound, shape[2], RACERS)
+        winner, z, unsure = contender(racers, num_racing, z_bound, id_bound, shape[2], RACERS)
         if unsure:
             num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
             best, winner, z, second = race_above(row, tiles, num_listed, shape, noise, scale, z_bound, id_bound, GROUP,
