@@ -61,8 +61,8 @@ class QueueFullError(DraftproofError):
     def __init__(self, num_waiting: int, max_num_waiting: int) -> None:
         self.num_waiting, self.max_num_waiting = num_waiting, max_num_waiting
         super().__init__(
-            f"{num_waiting} requests are waiting and the queue holds {max_num_waiting}: step the engine until some have "
-            "been admitted and try again, or raise max_num_waiting"
+            f"{num_waiting} requests are waiting and the queue holds {max_num_waiting}: step the engine until some "
+            "have been admitted and try again, or raise max_num_waiting"
         )
 
 

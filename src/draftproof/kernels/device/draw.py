@@ -21,6 +21,8 @@ OK = tl.constexpr(0)
 NOT_FINITE = tl.constexpr(1)
 ALL_MASKED = tl.constexpr(2)
 
+UNITS = tl.constexpr(1099511627776.0)  # of a mass: 2^40
+
 DRAWN = tl.constexpr(0)
 SUMMED = tl.constexpr(1)
 LEFT = tl.constexpr(2)
@@ -86,15 +88,20 @@ def surely_kept(tile_max, tile_mass, num_tiles, scale, top, largest, top_p, z, T
 @triton.jit
 def mass_of_part(row, tile_max, first, last, shape, scale, top, z_bound, id_bound, GROUP: tl.constexpr,
                  TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """The float64 mass of tokens that rank before the bound in tiles `first` to `last` - 1."""
-    mass = tl.zeros((GROUP, TILE), tl.float32)
+    """The mass of tokens that rank before the bound in tiles `first` to `last` - 1, in units of 2^-40.
+
+    Integers, so that the sum over parts is the same however many they are: a row's token must not depend on how many
+    rows share its batch. A tile's own sum is float32, in one order.
+    """
+    mass = tl.zeros((GROUP,), tl.int64)
     for start in range(first, last, GROUP):
         tile = start + tl.arange(0, GROUP)
         reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
         z, ids = load_tiles(row, tl.where(reach >= z_bound, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
                             HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        mass += tl.where(above(z, ids, z_bound, id_bound), tl.exp2(tl.fma(z, scale, -top)), 0.0)
-    return tl.sum(tl.sum(mass, 1).to(tl.float64), 0)
+        weights = tl.where(above(z, ids, z_bound, id_bound), tl.exp2(tl.fma(z, scale, -top)), 0.0)
+        mass += (tl.sum(weights, 1).to(tl.float64) * UNITS).to(tl.int64)
+    return tl.sum(mass, 0)
 
 
 @triton.jit

@@ -41,8 +41,9 @@ class KeyedKernel:
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
         ints = torch.empty((3, rows.num_rows), dtype=torch.int32, device=device)
-        doubles = torch.empty((rows.num_rows, 1 + self._plan.parts), dtype=torch.float64, device=device)
-        self._drawn = (*ints, doubles[:, 0].contiguous(), doubles[:, 1:].contiguous())
+        wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
+        masses = torch.empty((rows.num_rows, self._plan.parts), dtype=torch.int64, device=device)
+        self._drawn = (*ints, wanted, masses)
         self._verdict = KeyedVerdict(
             torch.empty((rows.num_requests, nodes), dtype=torch.int32, device=device),
             torch.empty(rows.num_requests, dtype=torch.int32, device=device),

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.draw import LEFT, OK, SUMMED, health, pick, rescue
+from draftproof.kernels.device.draw import LEFT, OK, SUMMED, UNITS, health, pick, rescue
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import max_or_nan
 
@@ -70,8 +70,9 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         part = tl.arange(0, PARTS)
         place = (first + node)[:, None] * PARTS + part[None, :]
         summed = inside & (states == SUMMED)
-        masses = tl.load(drawn[4] + place, mask=summed[:, None], other=0.0)
-        states = tl.where(summed, tl.where(tl.sum(masses, 1) < wanted, OK, LEFT), states)
+        masses = tl.load(drawn[4] + place, mask=summed[:, None], other=0)
+        kept = tl.sum(masses, 1).to(tl.float64) < wanted * UNITS
+        states = tl.where(summed, tl.where(kept, OK, LEFT), states)
     is_node = inside & (node > 0)
     drafted = tl.load(draft[1] + first + node, mask=is_node, other=-2)
     parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)
