@@ -1,11 +1,13 @@
 """`verify_keyed` against the library's own chain and verifier: equal tokens, counts and paths."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from draftproof.core import Draft, Key, Purpose
 from draftproof.errors import ParameterError
-from draftproof.kernels import KeyedKernel, Requests, Rows, draw, reference, verify_keyed
+from draftproof.kernels import Changes, KeyedKernel, Requests, Rows, draw, reference, verify_keyed
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain
@@ -127,8 +129,10 @@ def test_what_it_cannot_take_is_refused(device: str) -> None:
         draw(torch.zeros(1, 8, device=device), rows, requests, vocab_size=9)
     with pytest.raises(ParameterError, match="temperature"):
         Requests.of([SamplingParams(temperature=1e-35)], [1], device=device)
-    with pytest.raises(ParameterError, match="sampler chain"):
+    with pytest.raises(ParameterError, match="`changes`"):
         Requests.of([SamplingParams(presence_penalty=1.0)], [1], device=device)
+    with pytest.raises(ParameterError, match="sampler chain"):
+        Requests.of([SamplingParams(typical_p=0.5)], [1], device=device)
     with pytest.raises(ParameterError, match="`allowed`"):
         Requests.of([SamplingParams(min_tokens=2)], [1], device=device)
     with pytest.raises(ParameterError, match="one row"):
@@ -141,3 +145,39 @@ def test_the_reference_draws_the_same(device: str) -> None:
     rows = Rows.of_drafts([7] * len(KINDS), [[]] * len(KINDS), device=device)
     requests = Requests.of(list(KINDS.values()), list(range(len(KINDS))), device=device)
     assert reference.draw(logits, rows, requests, 301).tolist() == draw(logits, rows, requests)[0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["plain", "greedy", "top-p", "top-k and top-p", "min-p"])
+def test_penalties_and_bias_see_the_drafts_before_each_row(kind: str, device: str) -> None:
+    torch.manual_seed(12)
+    vocab_size, prompt, output = 257, [5, 9, 9, 200], [7, 9, 256]
+    params = dataclasses.replace(
+        KINDS[kind],
+        repetition_penalty=1.7,
+        frequency_penalty=0.6,
+        presence_penalty=0.9,
+        logit_bias={3: 4.0, 9: 5.0, 77: -float("inf")},
+    )
+    parents = [-1, 0, 0]
+    logits = (torch.randn(4, vocab_size) * 2).bfloat16()
+    logits[:, 77] = 30.0  # banned, or it would win every row
+    chain, noise = SamplerChain("vllm"), KeyedNoise(5)
+    row_params = chain.resolve(params, None, vocab_size)
+    base = History(prompt, output)
+    [first] = chain.laws(logits[:1], row_params, [base])
+    root = first.draw(noise, Key(Purpose.TARGET, 7))
+    # The root's draw comes again below itself: its count is 1 there, and 2 would be wrong.
+    draft = [root, root, 3]
+    histories = [base, base.extended([root]), base.extended([root, root]), base.extended([root, 3])]
+    laws = chain.laws(logits, row_params, histories)
+    name = "greedy" if params.temperature == 0 else "keyed"
+    expected = get_verifier(name).verify(Draft.of_token_ids(7, draft, parents), laws, noise)
+    rows = Rows.of_drafts([7], [draft], [parents], device=device)
+    verdict = verify_keyed(
+        logits.to(device),
+        rows,
+        Requests.of([params], [5], device=device, changed=True),
+        changes=Changes.of([params], [prompt], [output], device=device),
+    )
+    assert [token for token in verdict.token_ids[0].tolist() if token >= 0] == list(expected.token_ids)
+    assert verdict.num_accepted.item() >= 1

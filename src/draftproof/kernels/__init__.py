@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from draftproof.kernels.arguments import Requests, Rows
+    from draftproof.kernels.exceptions import Changes
     from draftproof.kernels.keyed import KeyedKernel, KeyedVerdict, draw, verify_keyed
 
-__all__ = ["KeyedKernel", "KeyedVerdict", "Requests", "Rows", "draw", "verify_keyed"]
+__all__ = ["Changes", "KeyedKernel", "KeyedVerdict", "Requests", "Rows", "draw", "verify_keyed"]
 
-_HOMES: Final = {"Requests": "arguments", "Rows": "arguments"}
+_HOMES: Final = {"Changes": "exceptions", "Requests": "arguments", "Rows": "arguments"}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,7 @@ _TAKEN: Final = frozenset(
     "n temperature top_p top_k min_p seed stop stop_token_ids ignore_eos max_tokens logprobs prompt_logprobs "
     "detokenize skip_special_tokens include_stop_str_in_output".split()
 )
+_CHANGES: Final = frozenset("repetition_penalty frequency_penalty presence_penalty logit_bias".split())
 """Fields that the kernels honour, and those that don't act on a row's law."""
 _MASKS: Final = frozenset("min_tokens allowed_token_ids bad_words structured_outputs".split())
 _TEMPERATURES: Final = (1e-30, 1e30)
@@ -38,7 +39,9 @@ class Rows:
     request: [rows] int32. position: [rows] int32, the absolute position of the token that the row decides.
     word: [rows] int32, purpose << 24 | index of the row's noise.
     drafted: [rows] int32, the token that the row follows, read where it is a node. parents: [rows] int32, the row that
-    a node's parent is. most: the most rows that a request has. is_tree: False lets chains be walked at once.
+    a node's parent is. drafted_of: [requests, N] int32, each request's nodes, padded with -1. ancestors: [rows, N]
+    bool, which nodes a row comes after. most: the most rows that a request has. is_tree: False lets chains be walked
+    at once.
     """
 
     offsets: torch.Tensor
@@ -47,6 +50,8 @@ class Rows:
     word: torch.Tensor
     drafted: torch.Tensor
     parents: torch.Tensor
+    drafted_of: torch.Tensor
+    ancestors: torch.Tensor
     most: int
     is_tree: bool
 
@@ -88,6 +93,7 @@ class Rows:
             _int32([int(purpose) << 24] * len(request), device),
             _int32(drafted, device),
             _int32(row_parents, device),
+            *_ancestry(drafts, parents, device),
             max((end - begin for begin, end in zip(offsets, offsets[1:], strict=False)), default=0),
             parents is not None,
         )
@@ -132,15 +138,18 @@ class Requests:
         sample_indices: Sequence[int] | None = None,
         *,
         device: torch.device | str,
+        changed: bool = False,
     ) -> Requests:
         """The tensors of `params`, one for each request, under the default chain ("vllm").
+
+        changed: whether penalties and bias are given to the kernel as `exceptions.Changes`.
 
         Raises ParameterError for a parameter that acts on the law and isn't taken here.
         """
         if len(params) != len(seeds):
             raise ParameterError("seeds", f"{len(seeds)} of them", f"one for each of {len(params)} requests")
         for one in params:
-            _refuse_others(one)
+            _refuse_others(one, _TAKEN | _CHANGES if changed else _TAKEN)
             low, high = _TEMPERATURES
             if one.temperature != 0 and not low <= one.temperature <= high:
                 raise ParameterError("temperature", one.temperature, f"0 or {low:g} to {high:g} on a GPU")
@@ -164,13 +173,34 @@ class Requests:
         )
 
 
-def _refuse_others(params: SamplingParams) -> None:
+def _ancestry(
+    drafts: Sequence[Sequence[int]], parents: Sequence[Sequence[int]] | None, device: torch.device | str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """([requests, N] int32 nodes, [rows, N] bool ancestors)."""
+    width = max(map(len, drafts), default=0)
+    nodes, above = [], []
+    for index, draft in enumerate(drafts):
+        nodes.append([*draft, *[-1] * (width - len(draft))])
+        rows: list[set[int]] = [set()]
+        for node in range(len(draft)):
+            parent = node - 1 if parents is None else parents[index][node]
+            rows.append(rows[parent + 1] | {node})
+        above += [[node in row for node in range(width)] for row in rows]
+    return (
+        torch.tensor(nodes, dtype=torch.int32, device=device).reshape(len(drafts), width),
+        torch.tensor(above, dtype=torch.bool, device=device).reshape(len(above), width),
+    )
+
+
+def _refuse_others(params: SamplingParams, taken: frozenset[str]) -> None:
     """A parameter that the kernels would pass over is refused."""
     defaults = SamplingParams()
     for entry in dataclasses.fields(SamplingParams):
         given = getattr(params, entry.name)
-        if entry.name not in _TAKEN and given != getattr(defaults, entry.name):
-            hint = "give its mask as `allowed`" if entry.name in _MASKS else "verify with the sampler chain instead"
+        if entry.name not in taken and given != getattr(defaults, entry.name):
+            hint = "verify with the sampler chain instead"
+            if entry.name in _MASKS | _CHANGES:
+                hint = "give its mask as `allowed`" if entry.name in _MASKS else "give `changes`, and changed=True here"
             raise ParameterError(entry.name, given, "left out for the GPU kernels", hint)
 
 

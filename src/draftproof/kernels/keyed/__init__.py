@@ -8,6 +8,7 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
+from draftproof.kernels.exceptions import Changes, exceptions_of
 from draftproof.kernels.launch import Plan, require_triton
 
 
@@ -33,9 +34,12 @@ class KeyedKernel:
     logits: [rows, >= vocab_size] bf16, fp16 or fp32; any later call's logits have this shape, type and strides.
     """
 
-    def __init__(self, logits: torch.Tensor, rows: Rows, vocab_size: int, *, tile: int | None = None) -> None:
+    def __init__(
+        self, logits: torch.Tensor, rows: Rows, vocab_size: int, *, num_exceptions: int = 0, tile: int | None = None
+    ) -> None:
+        """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, chosen if None."""
         require_triton()
-        self._plan = Plan.of(logits, vocab_size, 0, tile)
+        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile)
         device = logits.device
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
@@ -52,9 +56,18 @@ class KeyedKernel:
         )
 
     def __call__(
-        self, logits: torch.Tensor, rows: Rows, requests: Requests, *, allowed: torch.Tensor | None = None
+        self,
+        logits: torch.Tensor,
+        rows: Rows,
+        requests: Requests,
+        *,
+        allowed: torch.Tensor | None = None,
+        changes: Changes | None = None,
     ) -> KeyedVerdict:
-        """Runs the three kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn."""
+        """Runs the three kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn.
+
+        changes: penalties and bias, of as many special tokens as the kernel was made for.
+        """
         from draftproof.kernels.device.read_kernel import read_kernel
         from draftproof.kernels.keyed.triton import pick_kernel, walk_kernel
 
@@ -65,12 +78,21 @@ class KeyedKernel:
             requests.seed_high, requests.sample_index,
         )  # fmt: skip
         has_allowed = allowed is not None
-        masks = (rows.request, 0, rows.request, 0) if allowed is None else (allowed, allowed.stride(0), allowed, 0)
-        exceptions = (rows.request, logits, 0)
-        flags = {"HAS_ALLOWED": has_allowed, "HAS_SPECIAL": False}
+        num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+        if num_exceptions != plan.num_exceptions:
+            raise ParameterError(
+                "changes", f"{num_exceptions} special tokens", f"{plan.num_exceptions}, as the kernel was made for"
+            )
+        special, exceptions = rows.request, (rows.request, logits, 0)
+        if changes is not None and num_exceptions:
+            special, ids, processed = exceptions_of(logits, rows, changes, plan.vocab_size, allowed, plan.tile)
+            exceptions = (ids, processed, ids.shape[1])
+        words = rows.request if allowed is None else allowed
+        masks = (words, words.stride(0) if has_allowed else 0, special, special.stride(0) if num_exceptions else 0)
+        flags = {"HAS_ALLOWED": has_allowed, "HAS_SPECIAL": num_exceptions > 0}
         sizes = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers}
         quads = plan.quads(logits)
-        read_kernel[(plan.num_rows * plan.splits,)](
+        read_kernel[(plan.num_rows * plan.num_racers,)](
             logits, quads, logits.stride(0), quads.stride(0), row_params, request_params, masks, exceptions,
             self._scratch, plan.num_plain, plan.tiles_per_split, plan.vocab_size, plan.splits,
             PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=requests.races,
@@ -101,15 +123,18 @@ def verify_keyed(
     *,
     vocab_size: int | None = None,
     allowed: torch.Tensor | None = None,
+    changes: Changes | None = None,
 ) -> KeyedVerdict:
     """From raw logits to emitted tokens under `keyed`, for chains and trees; `KeyedKernel` once, for one call.
 
     target_logits: [rows, >= vocab_size] bf16, fp16 or fp32, on a GPU. rows, requests: see there. vocab_size: the
     model's, without padding; the width of the logits if None. allowed: [rows, ceil(V / 32)] int32, a set bit for each
-    token that may be drawn. Raises ParameterError for logits of another shape or type.
+    token that may be drawn. changes: penalties and bias. Raises ParameterError for logits of another shape or type.
     """
     size = target_logits.shape[-1] if vocab_size is None else vocab_size
-    return KeyedKernel(target_logits, rows, size)(target_logits, rows, requests, allowed=allowed)
+    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+    kernel = KeyedKernel(target_logits, rows, size, num_exceptions=num_exceptions)
+    return kernel(target_logits, rows, requests, allowed=allowed, changes=changes)
 
 
 def draw(
@@ -119,6 +144,7 @@ def draw(
     *,
     vocab_size: int | None = None,
     allowed: torch.Tensor | None = None,
+    changes: Changes | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(token ids [rows], faults [rows]): each row's own token, -1 where it has a fault; the bits of `verify_keyed`.
 
@@ -127,5 +153,5 @@ def draw(
     """
     if rows.most != 1:
         raise ParameterError("rows", f"{rows.most} rows in a request", "one row for each request")
-    verdict = verify_keyed(logits, rows, requests, vocab_size=vocab_size, allowed=allowed)
+    verdict = verify_keyed(logits, rows, requests, vocab_size=vocab_size, allowed=allowed, changes=changes)
     return verdict.token_ids[:, 0], verdict.faults
