@@ -10,11 +10,13 @@ from safetensors.torch import load_file
 
 from draftproof import LLM, SamplingParams
 from draftproof.errors import ModelError, ParameterError
+from draftproof.targets.embedded import embedded_folder
 from draftproof.targets.hf import HFTarget
 from draftproof.train import loop
 from draftproof.train.recipes import RECIPES
 from draftproof.train.recipes.dspark import best_temperature
 from draftproof.train.settings import TrainSettings
+from draftproof.train.target import FrozenTarget
 from tests.targets.models import VOCAB_SIZE
 from tests.train.conftest import make_target
 
@@ -192,3 +194,10 @@ def test_confidence_is_calibrated(trained):
     logits = torch.linspace(-3, 3, 200)
     assert best_temperature(2.0 * logits, torch.sigmoid(logits)) == pytest.approx(2.0, rel=0.02)
     assert best_temperature(logits[:0], logits[:0]) == 1.0
+
+
+def test_what_is_published_names_the_target_and_not_where_it_lies(trained):
+    folder, _ = trained("mtp")
+    assert json.loads((folder / "config.json").read_text())["_name_or_path"] == "tiny"
+    place = embedded_folder()
+    assert FrozenTarget.load(str(place), dtype="float32").name == place.name

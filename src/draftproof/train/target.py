@@ -73,7 +73,8 @@ class FrozenTarget:
             tokenizer = tokenizers.from_pretrained(source)
         except (OSError, ValueError, KeyError) as error:
             raise ModelError(f"the target {source} can't be read: {str(error).splitlines()[0]}") from error
-        return cls(loaded, tokenizer, name=Path(source).name if model is None else model)
+        # Published files name the target: a folder's own name, never where it lies on this machine.
+        return cls(loaded, tokenizer, name=Path(source).name if Path(source).is_dir() else source)
 
     @property
     def embedding(self) -> torch.Tensor:

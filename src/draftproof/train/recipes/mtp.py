@@ -62,7 +62,7 @@ class MTPRecipe(Recipe):
 
     def config(self) -> dict[str, Any]:
         config: dict[str, Any] = self.target.model.config.to_dict()
-        return config | {"num_nextn_predict_layers": 1}
+        return config | {"num_nextn_predict_layers": 1, "_name_or_path": self.target.name}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         prefix = f"model.layers.{self.target.num_layers}."
