@@ -109,6 +109,7 @@ def loads(seed: int, which: str) -> Iterator[Load]:
 def run(minutes: float, seed: int, which: str, say: Any) -> dict[str, Any]:
     """The load for so long; memory is compared with what it was after a fifth of the time, and after WARM_ROUNDS."""
     began, base, base_round, wrong = time.monotonic(), 0.0, 0, []
+    num_before = num_requests_alive()
     totals = dict.fromkeys(("rounds", "steps", "requests", "tokens", "failed", "refused", "preempted", "reused"), 0)
     for load in loads(seed, which):
         while load.num_steps < ROUND_STEPS and time.monotonic() - began < 60 * minutes:
@@ -136,7 +137,7 @@ def run(minutes: float, seed: int, which: str, say: Any) -> dict[str, Any]:
             break
     # A run too short to have warmed up says nothing about memory.
     growth = resident_mb() - base if base_round and totals["rounds"] >= base_round + WARM_ROUNDS else None
-    left = sum(type(thing) is Request for thing in gc.get_objects())
+    left = num_requests_alive() - num_before
     return {
         "minutes": minutes,
         "seed": seed,
@@ -150,6 +151,12 @@ def run(minutes: float, seed: int, which: str, say: Any) -> dict[str, Any]:
         "requests_left": left,
         "holds": not wrong and left == 0 and (growth is None or growth <= GROWTH_BAR_MB),
     }
+
+
+def num_requests_alive() -> int:
+    """How many requests this process holds."""
+    gc.collect()
+    return sum(type(thing) is Request for thing in gc.get_objects())
 
 
 def resident_mb() -> float:

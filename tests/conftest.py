@@ -17,6 +17,10 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+# Triton's interpreter has to be asked for before anything imports Triton.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 from tests.surface import guards  # noqa: E402
 
 NUM_THREADS = 2

@@ -67,4 +67,4 @@ print("number of verbs:", len(main.commands))
     )
     assert done.returncode == 0, done.stderr
     num_verbs = int(done.stdout.rsplit(":", 1)[1])
-    assert done.stdout.count("\nExamples:\n  ") == num_verbs == 6
+    assert done.stdout.count("\nExamples:\n  ") == num_verbs == 9

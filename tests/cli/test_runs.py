@@ -119,7 +119,7 @@ def test_chat_ends_with_the_input(run: Run, tiny: str, llm: LLM) -> None:
     [
         (("x", "-m", "/no/such/folder"), 1, ["/no/such/folder"]),
         (("x", "--top-p", "2"), 2, ["top_p=2.0", "(0, 1]"]),
-        (("x", "--method", "oracle"), 2, ["ngram, suffix, draft_model"]),
+        (("x", "--method", "oracle"), 2, ["ngram, suffix, forced, draft_model"]),
         (("x", "--chain", "x"), 2, ["chain='x'", "vllm, hf, llama.cpp, mlx"]),
         (("x", "--verifier", "greedy"), 2, ["verifier='greedy'", "keyed"]),
         (("x", "--temprature", "1"), 2, ["--temprature", "draftproof generate --help"]),

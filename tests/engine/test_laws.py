@@ -73,11 +73,11 @@ def test_t19_no_argmax_slips_in():
 
 def test_t51_unseeded_requests_are_independent(monkeypatch):
     """Each request draws a seed of its own; the draws come from a seeded source here, so that the test is the same."""
-    from draftproof import llm as llm_module
+    from draftproof.engine import admission
     from draftproof.verify.tables import LawTable
 
     source = random.Random(51)
-    monkeypatch.setattr(llm_module, "fresh_seed", lambda: source.getrandbits(64))
+    monkeypatch.setattr(admission, "fresh_seed", lambda: source.getrandbits(64))
     target = LawTable(3, lambda context: [5, 3, 2])
     llm = engine(target, num_slots=16)
     outputs = llm.generate([[0]] * 1000, params(max_tokens=1))

@@ -1,12 +1,7 @@
-"""Without a GPU the kernels run on Triton's interpreter, which has to be asked for before they are defined."""
-
-import os
+"""Where the kernels run: on the GPU, or on Triton's interpreter (tests/conftest.py asks for it)."""
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
 
 
 @pytest.fixture

@@ -29,13 +29,14 @@ from draftproof.cli.audit_targets import (
 from draftproof.cli.engine_flags import engine_flags
 from draftproof.cli.output import counted_progress, note
 from draftproof.cli.values import Number
-from draftproof.cli.verb import SETTINGS, verb
+from draftproof.cli.verb import SETTINGS, VerbGroup, verb
 from draftproof.errors import ParameterError
 
 _PILOT_TOKENS = 512
+_EXAMPLES = ("draftproof audit scored --detect 0.05", "draftproof audit rule --verifier rejection")
 
 
-@click.group("audit", context_settings=SETTINGS)
+@click.group("audit", cls=VerbGroup, context_settings=SETTINGS, examples=_EXAMPLES)
 def audit() -> None:
     """Find out whether an engine is lossless.
 

@@ -13,7 +13,7 @@ from draftproof.cli.engine_flags import engine_config
 from draftproof.cli.loading import model_name, open_engine, versions
 from draftproof.cli.output import counted_progress, new_table, note, print_document, print_table, write
 from draftproof.cli.values import Number
-from draftproof.cli.verb import SETTINGS, verb
+from draftproof.cli.verb import SETTINGS, VerbGroup, verb
 from draftproof.config import CHAIN_VERIFIERS, LOOKUP_METHODS, METHODS, TREE_BUILDERS, TREE_VERIFIERS
 from draftproof.errors import ParameterError
 
@@ -25,7 +25,7 @@ _EXAMPLES = (
 _RIVALS = ("match", *CHAIN_VERIFIERS, *TREE_VERIFIERS)
 
 
-@click.group("bench", context_settings=SETTINGS)
+@click.group("bench", cls=VerbGroup, context_settings=SETTINGS, examples=_EXAMPLES[:1])
 def bench() -> None:
     """Measure, on this machine."""
 

@@ -15,6 +15,10 @@ DRAFTERS = {
     "suffix": ("suffix automaton over prompt and output: what most often followed the longest match", "point mass"),
     "forced": ("what a grammar forces, which the others begin with as well", "point mass"),
     "draft_model": ("a smaller model with the same tokenizer (--draft-model)", "its own, through the same chain"),
+    "dflash": ("a block of tokens in one pass over the target's features (--draft-model)", "argmax, or its own"),
+    "dspark": ("a block, and a Markov head from token to token (--draft-model)", "its own, dense or sparse"),
+    "mtp": ("a multi-token-prediction layer over the target's hidden states (--draft-model)", "its own, dense"),
+    "eagle3": ("a layer over three of the target's hidden states (--draft-model)", "its own, on its vocabulary"),
 }
 """method -> (what it proposes, the law that its tokens are drawn from)."""
 

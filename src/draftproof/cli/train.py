@@ -12,7 +12,7 @@ import click
 from draftproof.cli.loading import versions
 from draftproof.cli.output import note, print_document, write
 from draftproof.cli.values import Given, Number
-from draftproof.cli.verb import SETTINGS, verb
+from draftproof.cli.verb import SETTINGS, VerbGroup, verb
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ _EXAMPLES = (
     "draftproof train {method} --data text --out drafter --num-steps 2000",
     "torchrun --nproc-per-node 4 -m draftproof train {method} --data text --out drafter --device cuda",
 )
+_GROUP_EXAMPLES = (
+    "draftproof train data --target MODEL --out text",
+    "draftproof train dspark --target MODEL --data text --out drafter",
+)
 # fmt: off
 _SETTINGS = (
     "num_steps", "minutes", "rows", "row_length", "learning_rate", "num_anchors", "num_steps_ahead", "block_size",
@@ -37,7 +41,7 @@ _SETTINGS = (
 # fmt: on
 
 
-@click.group("train", context_settings=SETTINGS)
+@click.group("train", cls=VerbGroup, context_settings=SETTINGS, examples=_GROUP_EXAMPLES)
 def train() -> None:
     """Train a drafter for a target, on text that the target makes itself.
 

@@ -41,7 +41,7 @@ class AliasedOption(click.Option):
             self.opts = every
 
 
-class Verb(click.Command):
+class _WithExamples(click.Command):
     """A command whose help ends with examples. Each is a shell line, or a line of explanation."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **attrs: Any) -> None:
@@ -54,6 +54,14 @@ class Verb(click.Command):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         super().format_epilog(ctx, formatter)
+
+
+class Verb(_WithExamples):
+    """A verb."""
+
+
+class VerbGroup(_WithExamples, click.Group):
+    """A verb that has verbs of its own."""
 
 
 def verb(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., None]], Verb]:
