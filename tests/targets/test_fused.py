@@ -86,4 +86,4 @@ def test_what_is_not_alike_is_left_alone() -> None:
     assert fuse_projections(model) == 5
     assert type(attention.q_proj) is nn.Linear
     assert isinstance(model.model.layers[1].self_attn.q_proj, FamilyPart)
-    assert isinstance(model.model.layers[1].self_attn.q_proj._family.product, PackedLinear)
+    assert isinstance(model.model.layers[1].self_attn.q_proj.family.product, PackedLinear)

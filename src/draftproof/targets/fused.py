@@ -53,10 +53,10 @@ class FamilyPart(nn.Module):
     def __init__(self, family: Family, index: int, linear: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self._family, self._index = family, index
+        self.family, self._index = family, index
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return self._family.part(features, self._index)
+        return self.family.part(features, self._index)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, one product with its neighbours"

@@ -26,6 +26,7 @@ from draftproof.targets.memory import plan_columns
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
+from draftproof.targets.summation import attention_agrees
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -120,6 +121,11 @@ class HFTarget:
         finally:
             self.shapes, config.num_hidden_layers = kept, kept_layers
             self.cache, self._starts, self._parents, self._num_releases = state
+
+    def attention_agrees(self) -> bool:
+        """See `summation.py`; True where attention isn't ours, which `probe` alone can ask."""
+        config = self.model.config.get_text_config(decoder=True)
+        return not self._runner.packs or attention_agrees(self._layers, config.num_attention_heads)
 
     @property
     def supports_invariant_trees(self) -> bool:

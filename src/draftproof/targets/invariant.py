@@ -6,13 +6,15 @@ then another token wins. Under `invariant` the shape that matters to a token is 
 keys are read in steps of `KEY_STEP` columns, masked beyond the token, and of the two policies below the first that
 holds on this machine is taken.
 
-- `StepShapes`: forwards keep their own width; only the queries of attention are padded, to a multiple of 4. It holds
-  where the linear layers sum in one order for any number of rows, as oneDNN's packed kernels do (`cpu_linear.py`).
+- `StepShapes`: forwards keep their own width; only the queries of attention are padded, to a multiple of 4, and
+  forwards of fewer tokens than the linear layers need to sum in one order: none where they do so for any number of
+  rows, as oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own.
 - `FixedShapes`: every forward has `width` tokens, of whatever requests, and padding.
 
-Neither is taken on trust. `probe` runs the model over the same tokens cut in many ways, in another slot, beside
-other rows, and near the beginning and far into the cache, and compares the logits bit by bit. If no policy passes,
-the target is refused with an error that says how to go on.
+Neither is taken on trust. `summation.py` asks the kernels with numbers that show any other order of a sum; then
+`probe` runs the model over the same tokens cut in many ways, in another slot, beside other rows, and near the beginning
+and far into the cache, and compares the logits bit by bit. If no policy passes, the target is refused with an error
+that says how to go on.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.shapes import FixedShapes, Shapes, StepShapes
+from draftproof.targets.summation import least_rows
 
 if TYPE_CHECKING:
     from draftproof.targets.hf import HFTarget
@@ -53,11 +56,15 @@ WIDE_CUTS = ((480,), (1, 31, 100, 348))
 # logit, so the first few are enough.
 NUM_LAYERS = 4
 SEED = 20
+MOST_PADDED = 16
+"""Forwards are padded to as many tokens at most before a fixed number is tried."""
 
 
-def policies(width: int) -> Iterator[Shapes]:
-    """From the cheapest to the dearest."""
-    yield StepShapes()
+def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
+    """From the cheapest to the dearest, without those that the machine's kernels rule out."""
+    least = least_rows(target.model)
+    if least <= MOST_PADDED and target.attention_agrees():
+        yield StepShapes(least)
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
         yield FixedShapes(candidate)
 
@@ -65,7 +72,7 @@ def policies(width: int) -> Iterator[Shapes]:
 def choose_shapes(target: HFTarget, width: int) -> Shapes:
     """The first policy under which the target's bits don't depend on the cut; UnsupportedModelError if none."""
     tried = []
-    for shapes in policies(width):
+    for shapes in policies(target, width):
         difference = probe(target, shapes)
         if difference is None:
             return shapes

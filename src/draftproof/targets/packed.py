@@ -179,16 +179,7 @@ class PackedForward:
         if call.queries is not None:
             query = query.index_select(1, call.queries)
         keys, values = self._keys_of(call)
-        heads, dim = query.shape[0], query.shape[2]
-        kv_heads = keys.shape[1]
-        groups = heads // kv_heads
-        stacked = query.reshape(kv_heads, groups, call.num_rows, call.width, dim).permute(2, 0, 1, 3, 4)
-        stacked = stacked.reshape(call.num_rows, kv_heads, groups * call.width, dim)
-        out = scaled_dot_product_attention(
-            stacked, keys, values, attn_mask=call.masks[window], dropout_p=dropout, scale=scale
-        )
-        out = out.reshape(call.num_rows, kv_heads, groups, call.width, values.shape[-1]).permute(0, 3, 1, 2, 4)
-        return out.reshape(call.num_rows * call.width, heads, values.shape[-1])
+        return attend_stacked(query, keys, values, call.masks[window], call.width, scale, dropout)
 
     def _keys_of(self, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
         if call.columns is None:
@@ -197,6 +188,29 @@ class PackedForward:
         index = group.layers.index(self._layer)
         keys, values = group.keys[index][:, call.columns], group.values[index][:, call.columns]
         return keys.transpose(0, 1), values.transpose(0, 1)
+
+
+def attend_stacked(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor | None,
+    width: int,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """query [heads, rows · width, dim] over keys and values [rows, kv_heads, key length, dim], `width` queries a row.
+
+    The query heads that share a key head are stacked along the query axis. Returns [rows · width, heads, value dim].
+    """
+    heads, dim = query.shape[0], query.shape[2]
+    num_rows, kv_heads, _, value_dim = values.shape
+    groups = heads // kv_heads
+    stacked = query.reshape(kv_heads, groups, num_rows, width, dim).permute(2, 0, 1, 3, 4)
+    stacked = stacked.reshape(num_rows, kv_heads, groups * width, dim)
+    out = scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
+    out = out.reshape(num_rows, kv_heads, groups, width, value_dim).permute(0, 3, 1, 2, 4)
+    return out.reshape(num_rows * width, heads, value_dim)
 
 
 def _padded(tokens: range, width: int) -> list[int]:

@@ -74,7 +74,7 @@ class Runner:
 
     def _run_packed(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         num_tokens = sum(len(request.token_ids) for request in requests)
-        num_padding = 0 if shapes.num_tokens is None else shapes.num_tokens - num_tokens
+        num_padding = max((shapes.num_tokens or shapes.min_tokens) - num_tokens, 0)
         forward = PackedForward(cache, self._layers, shapes, requests, num_padding)
         ids = [token_id for request in requests for token_id in request.token_ids]
         positions = [
@@ -91,12 +91,14 @@ class Runner:
             first += len(request.token_ids)
         cache.forward = forward
         with attention.running(forward):
-            out = self._call(cache, [ids], [positions], self._no_masks, wanted, fixed=shapes.num_tokens is not None)
+            out = self._call(
+                cache, [ids], [positions], self._no_masks, wanted, shapes, fixed=shapes.num_tokens is not None
+            )
         return Run(out, firsts)
 
     def _run_rows(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         longest = max(len(request.token_ids) for request in requests)
-        width = shapes.width if isinstance(shapes, FixedShapes) else longest
+        width = shapes.width if isinstance(shapes, FixedShapes) else max(longest, shapes.min_tokens)
         ends = [cache.lengths[request.slot] + len(request.token_ids) for request in requests]
         key_length = shapes.key_length(cache.lengths[requests[0].slot]) or max(ends)
         forward = RowsForward(cache, self._layers, requests, width=width, key_length=key_length)
@@ -112,7 +114,7 @@ class Runner:
         ]
         masks: Any = forward.masks if len(forward.masks) > 1 else next(iter(forward.masks.values()))
         cache.forward = forward
-        return Run(self._call(cache, ids, positions, masks, wanted, fixed=True), firsts)
+        return Run(self._call(cache, ids, positions, masks, wanted, shapes, fixed=True), firsts)
 
     def _call(
         self,
@@ -121,6 +123,7 @@ class Runner:
         positions: list[list[int]],
         masks: Any,
         wanted: Sequence[range],
+        shapes: Shapes,
         *,
         fixed: bool,
     ) -> list[torch.Tensor]:
@@ -139,11 +142,12 @@ class Runner:
             return [hidden.new_zeros(0, self._vocab_size) for _ in wanted]
         every = fixed or len(rows) == len(ids[0]) or not self._keeps_rows
         if not every:
-            arguments["logits_to_keep"] = torch.tensor(rows, device=self._model.device)
+            kept = rows + rows[-1:] * (shapes.min_tokens - len(rows))
+            arguments["logits_to_keep"] = torch.tensor(kept, device=self._model.device)
         logits: torch.Tensor = self._model(**arguments).logits.flatten(0, 1)
         if every:
             return [logits[indices.start : indices.stop] for indices in wanted]
-        return list(torch.split(logits, [len(indices) for indices in wanted]))
+        return list(torch.split(logits[: len(rows)], [len(indices) for indices in wanted]))
 
     @property
     def _vocab_size(self) -> int:

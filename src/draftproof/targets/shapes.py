@@ -15,12 +15,14 @@ QUERY_STEP = 4
 class Shapes(Protocol):
     """How many tokens a forward has and how many keys a token reads.
 
-    num_tokens: of every forward, padding included; None for as many as there are. query_step: attention's queries are
+    num_tokens: of every forward, padding included; None for as many as there are. min_tokens: of every forward and of
+    its output layer, padding included. query_step: attention's queries are
     padded to a multiple of it, 0 where bits don't matter. name: for messages.
     """
 
     name: str
     query_step: int
+    min_tokens: int
 
     @property
     def num_tokens(self) -> int | None: ...
@@ -33,20 +35,24 @@ class Shapes(Protocol):
 class ExactShapes:
     """As many tokens and keys as there are."""
 
-    name, num_tokens, query_step = "exact shapes", None, 0
+    name, num_tokens, min_tokens, query_step = "exact shapes", None, 1, 0
 
     def key_length(self, position: int) -> None:
         return None
 
 
 class StepShapes:
-    """As many tokens as there are, and keys in steps of `KEY_STEP`: a token at position n reads the step that holds n.
+    """As many tokens as there are, `min_tokens` at least, and keys in steps of `KEY_STEP`: a token at position n reads
+    the step that holds n.
 
     Queries are padded to a multiple of `QUERY_STEP`."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_tokens: int = 1) -> None:
         self.name, self.query_step = "key steps", QUERY_STEP
+        if min_tokens > 1:
+            self.name += f" and forwards of {min_tokens} tokens or more"
         self.num_tokens: int | None = None
+        self.min_tokens = min_tokens
 
     def key_length(self, position: int) -> int:
         return KEY_STEP * (position // KEY_STEP + 1)
@@ -56,6 +62,6 @@ class FixedShapes(StepShapes):
     """As `StepShapes`, with `width` tokens in every forward, and as many queries at a time."""
 
     def __init__(self, width: int) -> None:
-        super().__init__()
+        super().__init__(width)
         self.name = f"forwards of {width} tokens"
         self.width, self.query_step, self.num_tokens = width, width, width

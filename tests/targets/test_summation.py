@@ -1,0 +1,116 @@
+"""The questions put to the kernels: other orders of a sum are found, where ordinary numbers hide them."""
+
+import pytest
+import torch
+from torch.nn.functional import linear
+from transformers.pytorch_utils import Conv1D
+
+from draftproof.targets import packed, summation
+from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cpu_linear import PackedLinear
+from draftproof.targets.fused import fuse_projections
+from draftproof.targets.hf import HFTarget
+from draftproof.targets.shapes import FixedShapes, StepShapes
+from tests.targets.models import VOCAB_SIZE, random_ids, tiny_model
+
+
+def in_halves(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The same product, as kernels with another block of input features sum it."""
+    half = weight.shape[1] // 2
+    first = linear(features[..., :half].float(), weight[:, :half].float())
+    return (first + linear(features[..., half:].float(), weight[:, half:].float())).to(features.dtype)
+
+
+def one_sum(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """A fixed order for any number of rows, so that the machine's own kernels have no say in these tests."""
+    return torch.stack([linear(row.float(), weight.float()) for row in features.flatten(0, -2)]).to(features.dtype)
+
+
+def own_kernel_up_to(most_rows: int):
+    def forward(self: torch.nn.Linear, features: torch.Tensor) -> torch.Tensor:
+        rows = features.flatten(0, -2)
+        product = in_halves if len(rows) <= most_rows else one_sum
+        out = product(rows, self.weight).view(*features.shape[:-1], -1)
+        return out if self.bias is None else out + self.bias
+
+    return forward
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("most_rows", [0, 1, 3])
+def test_the_least_number_of_rows_is_found(monkeypatch, dtype: torch.dtype, most_rows: int) -> None:
+    monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(most_rows))
+    monkeypatch.setattr(summation, "WIDTHS", (1, 2, 3, 4, 5, 8))
+    model = torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.Linear(48, 7, bias=False)).to(dtype)
+    assert summation.least_rows(model) == most_rows + 1
+
+
+def test_ordinary_numbers_hide_what_cancelling_ones_show() -> None:
+    """In bfloat16 another order changes few results, and as good as all of those that cancel."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.randn(96, 256, generator=generator).bfloat16()
+    features = torch.randn(40, 256, generator=generator).bfloat16()
+    ordinary = (one_sum(features, weight) != in_halves(features, weight)).float().mean()
+    weight = summation._cancelling(96, 256, torch.bfloat16, torch.device("cpu"), opposite=True)
+    features = summation._cancelling(40, 256, torch.bfloat16, torch.device("cpu"), opposite=False)
+    cancelling = (one_sum(features, weight) != in_halves(features, weight)).float().mean()
+    assert ordinary < 0.01 and cancelling > 0.5
+
+
+def test_every_kind_and_size_of_layer_is_asked() -> None:
+    model = tiny_model("llama")
+    sizes = {(m.out_features, m.in_features) for m in model.modules() if type(m) is torch.nn.Linear}
+    assert {shape for _, shape, _, _ in summation._kinds(model)} == sizes
+    assert fuse_projections(model)
+    kinds = {(type(layer), shape) for layer, shape, _, _ in summation._kinds(model)}
+    layer = model.model.layers[0]
+    joined = sum(part.out_features for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj))
+    assert (PackedLinear, (joined, layer.self_attn.q_proj.in_features)) in kinds
+
+
+def test_conv1d_is_asked() -> None:
+    conv = Conv1D(24, 10)
+    conv.weight.requires_grad_(False)
+    ((layer, shape, *_),) = summation._kinds(torch.nn.Sequential(conv))
+    assert type(layer) is Conv1D and shape == (24, 10) and not torch.equal(layer.weight, conv.weight)
+    assert summation.least_rows(torch.nn.Sequential(conv)) <= 33
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("wrong", ["few queries", "several segments"])
+def test_attention_that_sums_otherwise_is_found(monkeypatch, dtype: torch.dtype, wrong: str) -> None:
+    target = HFTarget(tiny_model("llama", dtype))
+    real = packed.scaled_dot_product_attention
+
+    def attention(query, keys, values, attn_mask, **kwargs):
+        differs = len(keys) > 1 if wrong == "several segments" else query.shape[2] <= 8
+        if differs:
+            keys, values, attn_mask = keys.flip(2), values.flip(2), attn_mask.flip(3)
+        return real(query, keys, values, attn_mask=attn_mask, **kwargs)
+
+    assert target.attention_agrees()
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention)
+    assert not target.attention_agrees()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_narrow_forwards_are_padded_where_they_need_it(monkeypatch, dtype: torch.dtype) -> None:
+    """A model whose layers have a kernel of their own for up to two rows: the same bits, one by one or together."""
+    monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(2))
+    target = HFTarget(tiny_model("llama", dtype), num_slots=2, invariant=True)
+    assert type(target.shapes) is StepShapes and target.shapes.min_tokens == 3
+    token_ids = random_ids(12)
+    rows = []
+    for cuts in ([12], [1] * 12, [2, 3, 7], [5, 1, 6]):
+        target.release(0)
+        done, found = 0, []
+        for size in cuts:
+            found += target.score([ScoreRequest(0, tuple(token_ids[done : done + size]))])
+            done += size
+        rows.append(torch.cat(found))
+        assert rows[-1].shape == (12, VOCAB_SIZE) and torch.equal(rows[-1], rows[0])
+
+
+def test_layers_that_never_agree_leave_forwards_of_one_size(monkeypatch) -> None:
+    monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(40))
+    assert isinstance(HFTarget(tiny_model("llama"), invariant=True).shapes, FixedShapes)
