@@ -7,6 +7,8 @@ TORCH ?= 2.13.0
 SMOLLM2 := 0.1.2
 XGRAMMAR := 0.2.8
 
+JOBS ?= $(shell n=`nproc 2>/dev/null || echo 2`; [ $$n -lt 4 ] && echo $$n || echo 4)
+
 VENV := .venv
 PY := $(VENV)/bin/python
 TORCH_PIN := torch$(if $(TORCH),==$(TORCH))
@@ -37,8 +39,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP) ## decode twice from one seed, speculation off and on, and compare the texts
 	@$(VENV)/bin/draftproof demo
 
-test: $(STAMP) ## every test but those that need a GPU
-	@$(PY) -m pytest -m 'not gpu'
+test: $(STAMP) ## every test but those that need a GPU, on as many workers as there are cores, four at most (JOBS=…)
+	@$(PY) -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
 
 test-gpu: ## the tests that need a GPU, with the python3 that is there; installs nothing
 	@python3 -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "torch finds no CUDA device here")'

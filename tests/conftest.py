@@ -22,8 +22,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 from tests.surface import guards  # noqa: E402
-
-NUM_THREADS = 2
+from tests.threads import NUM_THREADS  # noqa: E402
 
 # Derandomized: a property test runs the same examples everywhere, so a failure is never a matter of luck.
 hypothesis.settings.register_profile("draftproof", deadline=None, derandomize=True, database=None)

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
+
+from tests.threads import one_thread
 
 
 @pytest.fixture(autouse=True)
-def one_thread(guarded: None) -> Iterator[None]:
+def on_one_thread(guarded: None) -> Iterator[None]:
     """Sets torch to one thread for a test, and back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with one_thread():
+        yield

@@ -9,6 +9,7 @@ from draftproof.train.generate import GenerationSettings, generate_corpus
 from draftproof.train.target import FrozenTarget
 from draftproof.train.turns import Turns
 from tests.targets.models import VOCAB_SIZE, tiny_model
+from tests.threads import one_thread
 
 TURNS = Turns(opening=(1, 2), reply=(0, 3, 4), end_ids=frozenset({0}))
 PROMPTS = ([5, 6, 7], [8])
@@ -16,11 +17,9 @@ SETTINGS = GenerationSettings(batch_size=8, num_columns=96, max_length=24, seed=
 
 
 @pytest.fixture(autouse=True)
-def one_thread(guarded):
-    """Matrices this small only lose time to a second thread."""
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(2)
+def on_one_thread(guarded):
+    with one_thread():
+        yield
 
 
 def make_target() -> FrozenTarget:
@@ -43,7 +42,6 @@ def target():
 @pytest.fixture(scope="package")
 def text(target, tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
-    torch.set_num_threads(1)
-    list(generate_corpus(target, TURNS, PROMPTS, folder, SETTINGS, num_tokens=1500))
-    torch.set_num_threads(2)
+    with one_thread():
+        list(generate_corpus(target, TURNS, PROMPTS, folder, SETTINGS, num_tokens=1500))
     return folder

@@ -18,14 +18,13 @@ from draftproof.sampling import SamplerChain
 from draftproof.targets.toy import TableTarget
 from tests.drafters.learned.stub import GOLDENS, Golden
 from tests.drafters.learned.tiny import KEYS, METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
+from tests.threads import one_thread
 
 
 @pytest.fixture(scope="module")
 def target():
-    torch.set_num_threads(1)
-    made = tiny_target(num_slots=1, invariant=False)
-    torch.set_num_threads(2)
-    return made
+    with one_thread():
+        return tiny_target(num_slots=1, invariant=False)
 
 
 def load(method, folder, target):

@@ -15,6 +15,7 @@ from draftproof.targets.cpu_linear import pack_linears
 from draftproof.targets.fused import fuse_norms, fuse_projections
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.targets.models import random_ids
+from tests.threads import one_thread
 
 BLOCK = 6
 # Two ways of adding up the same float32 sums, a few layers deep, values of some units.
@@ -22,10 +23,9 @@ TOLERANCE = 2e-4
 
 
 @pytest.fixture(autouse=True)
-def one_thread(guarded):
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(2)
+def on_one_thread(guarded):
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module")

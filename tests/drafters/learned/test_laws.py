@@ -11,25 +11,22 @@ from draftproof.drafters.learned.load import load_block_drafter, load_chain_draf
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
+from tests.threads import one_thread
 
 NUM_PROMPTS, NUM_TOKENS = 3, 20
 PROMPTS = [[(5 * index + 3 * place) % VOCAB_SIZE for place in range(3 + index)] for index in range(NUM_PROMPTS)]
 
 
 @pytest.fixture(autouse=True)
-def one_thread(guarded):
-    """Matrices this small only lose time to a second thread."""
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(2)
+def on_one_thread(guarded):
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def target(request):
-    torch.set_num_threads(1)
-    made = tiny_target(num_slots=3, dtype=request.param)
-    torch.set_num_threads(2)
-    return made
+    with one_thread():
+        return tiny_target(num_slots=3, dtype=request.param)
 
 
 @pytest.fixture(scope="module")

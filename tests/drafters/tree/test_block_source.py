@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from draftproof.core import ROOT
 from draftproof.drafters.base import DraftRequest
@@ -17,17 +16,15 @@ from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain, resolve
 from draftproof.targets.base import ScoreRequest
 from tests.drafters.learned.tiny import VOCAB_SIZE, config_method, tiny_target, write_drafter
+from tests.threads import one_thread
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 @pytest.fixture(autouse=True)
-def one_thread(guarded):
-    """Matrices this small only lose time to a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def on_one_thread(guarded):
+    with one_thread():
+        yield
 
 
 def made(method, folder, **changes):
