@@ -11,6 +11,7 @@ lossless under one alone is not claimed. Prints one JSON line.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -60,6 +61,14 @@ def llama(num_layers: int, seed: int) -> Any:
     )  # fmt: skip
     torch.default_generator.manual_seed(seed)
     return LlamaForCausalLM(config).float().eval()
+
+
+def without_last_layer(target: Any) -> Any:
+    """The target less its last layer, sharing nothing with it: a drafter that agrees with it now and then."""
+    pruned = copy.deepcopy(target)
+    del pruned.model.layers[-1]
+    pruned.config.num_hidden_layers -= 1
+    return pruned
 
 
 def of_steps(step: Callable[..., Any], name: str, temperature_of: Callable[[SamplingParams], float]) -> Any:
@@ -144,7 +153,8 @@ def dflash_rule(
 
 
 def audits(num_tokens: int, seed: int) -> dict[str, Callable[[], Audit]]:
-    target, draft = llama(2, 1), llama(1, 2)
+    target = llama(2, 1)
+    draft = without_last_layer(target)
     hf = SamplerChain(preset="hf")
 
     def scored(make: Callable[[], Any], settings: dict[str, SamplingParams], chain: SamplerChain | None = None,
@@ -162,6 +172,10 @@ def audits(num_tokens: int, seed: int) -> dict[str, Callable[[], Audit]]:
             lambda: TransformersEngine(target, assistant=draft, num_draft=NUM_DRAFT), SAMPLERS, hf
         ),
         "transformers-prompt-lookup": scored(lambda: TransformersEngine(target, prompt_lookup=NUM_DRAFT), SAMPLERS, hf),
+        **{
+            f"draftproof-draft-model-{verifier}": scored(lambda v=verifier: ours(target, v, draft), SAMPLERS)  # type: ignore[misc]
+            for verifier in ("keyed", "rejection", "block", "match")
+        },
         "draftproof-ngram-keyed": scored(lambda: ours(target, "keyed"), SAMPLERS),
         "draftproof-ngram-rejection": scored(lambda: ours(target, "rejection"), SAMPLERS),
         "draftproof-ngram-block": scored(lambda: ours(target, "block"), SAMPLERS),
@@ -178,12 +192,22 @@ def audits(num_tokens: int, seed: int) -> dict[str, Callable[[], Audit]]:
     }  # fmt: skip
 
 
-def ours(target: Any, verifier: str) -> OurEngine:
+def ours(target: Any, verifier: str, draft: Any = None) -> OurEngine:
+    """draftproof with `draft` as its draft model, or with n-grams."""
     from draftproof import LLM
+    from draftproof.drafters.draft_model import DraftModelDrafter
     from draftproof.targets.hf import HFTarget
 
-    config = {"method": "ngram", "num_speculative_tokens": NUM_DRAFT, "verifier": verifier, "prompt_lookup_min": 1}
-    return OurEngine(LLM.from_target(HFTarget(target, num_slots=4), None, speculative_config=config))
+    config: dict[str, Any] = {"num_speculative_tokens": NUM_DRAFT, "verifier": verifier}
+    if draft is None:
+        config |= {"method": "ngram", "prompt_lookup_min": 1}
+        return OurEngine(LLM.from_target(HFTarget(target, num_slots=16), None, speculative_config=config))
+    drafter = DraftModelDrafter(
+        HFTarget(draft, num_slots=16), SamplerChain(), target_tokenizer=None, draft_tokenizer=None
+    )
+    config |= {"method": "draft_model", "model": "tiny"}
+    llm = LLM.from_target(HFTarget(target, num_slots=16), None, speculative_config=config, drafter=drafter)
+    return OurEngine(llm)
 
 
 def main() -> None:

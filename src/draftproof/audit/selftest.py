@@ -2,10 +2,11 @@
 
 - rule mode: the mutants of `verify.mutants`, by enumeration, and by samples from their enumerated laws;
 - scored mode: wrong samplers over tables, at full dose and, where the bias is visible, diluted into the exact sampler
-  until the total variation is 0.01; and engines whose chain goes wrong inside a block;
+  until the total variation is 0.01; and engines whose chain goes wrong inside a block; then detection power against
+  dose (`doses`);
 - greedy, replay, paired and state modes: small wrong engines, each with its right twin.
 
-`run_self(quick=True)` takes about a minute on one core and is what CI runs; the full one adds doses, and null runs.
+`run_self(quick=True)` takes two minutes on one core and is what CI runs; the full one has more tokens, smaller doses.
 """
 
 from __future__ import annotations
@@ -19,23 +20,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from draftproof.audit.battery import Layout, adjusted_p, hypotheses
+from draftproof.audit.doses import POWER_ASKED, TOTAL_VARIATIONS, Dose, detects, dose_curve, own_bias, smallest_seen
 from draftproof.audit.mutants import SAMPLERS
-from draftproof.audit.mutants.run import LENGTH, dosed, scores_of, trials, visible_bias
-from draftproof.audit.mutants.sampler import ExactSampler, instance_tables
-from draftproof.audit.plan import ALPHA, FIXED_SHARE
+from draftproof.audit.mutants.run import LENGTH, trials
+from draftproof.audit.mutants.sampler import ExactSampler
+from draftproof.audit.plan import ALPHA
 from draftproof.audit.rule_sampling import joint_p_value
-from draftproof.audit.scores import TokenScores
-from draftproof.audit.statistics.eprocess import EProcess
 from draftproof.audit.verdict import Audit, Finding, Plot, Table, Verdict, decide
 from draftproof.verify.mutants import all_mutants
 
 Progress = Callable[[int, int], None]
 DOSED_BIAS: Final = 0.01
 DOSE_TOKENS: Final = 250_000
-_LAYOUT: Final = Layout(knows_draft=True, by_offset=True)
-_CHECKS: Final = 25
-_CLEARLY: Final = 1.3
+QUICK_DOSES: Final = (0.1, 0.05, 0.02)
+_FEW_REQUESTS: Final = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +57,26 @@ def run_self(*, quick: bool = True, seed: int = 0, progress: Progress | None = N
     began = time.perf_counter()
     jobs = _jobs(quick, seed)
     records: list[Caught] = []
+    doses: list[Dose] = []
+    num_done = 0
     try:
         for number, job in enumerate(jobs):
-            records.append(job())
+            found = job()
+            if isinstance(found, Caught):
+                records.append(found)
+            else:
+                doses += found
+            num_done += 1
             if progress is not None:
                 progress(number + 1, len(jobs))
     except KeyboardInterrupt:
         pass
-    return _audit(records, len(records) == len(jobs), quick, seed, time.perf_counter() - began)
+    return _audit(records, doses, num_done == len(jobs), quick, seed, time.perf_counter() - began)
 
 
-def _jobs(quick: bool, seed: int) -> list[Callable[[], Caught]]:
+def _jobs(quick: bool, seed: int) -> list[Callable[[], Caught | list[Dose]]]:
     num_tokens = 40_000 if quick else 100_000
-    jobs: list[Callable[[], Caught]] = [
+    jobs: list[Callable[[], Caught | list[Dose]]] = [
         lambda m=mutant: _rule(m, 1.0, 20_000, seed)  # type: ignore[misc]
         for mutant in all_mutants()
     ]
@@ -80,7 +85,16 @@ def _jobs(quick: bool, seed: int) -> list[Callable[[], Caught]]:
     if not quick:
         jobs += [lambda m=mutant: _rule(m, 0.0, DOSE_TOKENS, seed) for mutant in all_mutants()]  # type: ignore[misc]
         jobs += [lambda m=mutant: sampled(m, 0.0, DOSE_TOKENS, seed) for mutant in SAMPLERS]  # type: ignore[misc]
+    jobs += [lambda m=mutant: _doses(m, quick, seed) for mutant in SAMPLERS]  # type: ignore[misc]
     return jobs
+
+
+def _doses(mutant: type[ExactSampler], quick: bool, seed: int) -> list[Dose]:
+    if quick:
+        return dose_curve(
+            mutant, QUICK_DOSES, num_tokens=40_000, num_runs=2, seed=seed + 13, num_bias_requests=_FEW_REQUESTS
+        )
+    return dose_curve(mutant, TOTAL_VARIATIONS, num_tokens=DOSE_TOKENS, num_runs=5, seed=seed + 13)
 
 
 def sampled(mutant: type[ExactSampler], dose: float, num_tokens: int, seed: int) -> Caught:
@@ -88,8 +102,7 @@ def sampled(mutant: type[ExactSampler], dose: float, num_tokens: int, seed: int)
 
     Where it is less than that at full dose there is nothing to dilute: such a record has dose 0 and counts as caught.
     """
-    seen, noise = visible_bias(mutant, 3000 if dose == 1.0 else 25_000, seed + 5)
-    bias = max(seen - noise, 0.0) if seen > _CLEARLY * noise else 0.0
+    bias = own_bias(mutant, seed + 5, _FEW_REQUESTS if dose == 1.0 else 25_000)
     if dose == 0.0:
         if bias < DOSED_BIAS:
             return Caught("scored", mutant.name, mutant.after, 0.0, bias, 0, True, True)
@@ -98,31 +111,6 @@ def sampled(mutant: type[ExactSampler], dose: float, num_tokens: int, seed: int)
     caught, tokens = detects(mutant, dose, num_requests, seed + 11)
     right_passes = not detects(ExactSampler, 1.0, num_requests, seed + 12, mutant.instance)[0]
     return Caught("scored", mutant.name, mutant.after, dose, bias * dose, tokens, caught, right_passes)
-
-
-def detects(
-    mutant: type[ExactSampler], dose: float, num_requests: int, seed: int, instance: str | None = None
-) -> tuple[bool, int]:
-    """(whether an audit of `num_requests` requests calls it not lossless, tokens until it did).
-
-    instance: the exact sampler's tables, where that is audited.
-    """
-    tables = instance_tables(instance or mutant.instance)
-    emission = (
-        dosed(mutant, dose, num_requests, seed) if instance is None else mutant(*tables).run(num_requests, LENGTH, seed)
-    )
-    scores = scores_of(emission, *tables, seed=seed + 1)
-    evidence, threshold = EProcess(knows_draft=True), math.log(1 / (ALPHA * (1 - FIXED_SHARE)))
-    places, part = np.arange(len(scores)), math.ceil(len(scores) / _CHECKS)
-    for start in range(0, len(scores), part):
-        evidence.update(scores.where((places >= start) & (places < start + part)))
-        if float(evidence.peak_log_e) >= threshold:
-            return True, min(start + part, len(scores))
-    return _rejects(scores), len(scores)
-
-
-def _rejects(scores: TokenScores) -> bool:
-    return min(adjusted_p(hypotheses(scores, _LAYOUT))) <= ALPHA * FIXED_SHARE
 
 
 def _rule(mutant: Any, dose: float, num_sequences: int, seed: int) -> Caught:
@@ -164,7 +152,7 @@ def _trial(trial: Any, seed: int) -> Caught:
     )
 
 
-def _audit(records: list[Caught], complete: bool, quick: bool, seed: int, seconds: float) -> Audit:
+def _audit(records: list[Caught], doses: list[Dose], complete: bool, quick: bool, seed: int, seconds: float) -> Audit:
     full = [record for record in records if record.dose == 1.0]
     diluted = [r for r in records if 0.0 < r.dose < 1.0]
     findings = [
@@ -204,9 +192,10 @@ def _audit(records: list[Caught], complete: bool, quick: bool, seed: int, second
             "right twins that pass": f"{sum(r.right_passes for r in records)} of {len(records)}",
             "median tokens to detect, scored mode": statistics.median(tokens) if tokens else 0,
             **at_dose,
+            **_smallest(doses),
         },
-        tables=(Table("Mutants", columns, rows),),
-        plots=_plots(full),
+        tables=(Table("Mutants", columns, rows), *_power_table(doses)),
+        plots=(*_plots(full), *_power_plot(doses)),
         limits=("mutants that nobody has thought of",),
         seconds=seconds,
     )
@@ -218,6 +207,55 @@ def _plots(full: list[Caught]) -> tuple[Plot, ...]:
         return ()
     x, y = tuple(p[0] for p in points), tuple(p[1] for p in points)
     return (Plot("Tokens until a mutant is caught", "log-line", "total variation", "tokens", x, y),)
+
+
+def _smallest(doses: list[Dose]) -> dict[str, Any]:
+    seen = smallest_seen(doses)
+    found = [value for value in seen.values() if value is not None]
+    if not found:
+        return {}
+    return {
+        f"smallest total variation seen with power {POWER_ASKED:g}": min(found),
+        "the same, median of the mutants": statistics.median_high(found),
+        "mutants that reach a dose and are never seen so": len(seen) - len(found),
+    }
+
+
+def _by_dose(doses: list[Dose]) -> list[tuple[float, list[Dose]]]:
+    """The rows of each total variation, the largest first."""
+    values = sorted({row.total_variation for row in doses}, reverse=True)
+    return [(value, [row for row in doses if row.total_variation == value]) for value in values]
+
+
+def _power_table(doses: list[Dose]) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            value,
+            len(some),
+            sum(row.num_caught for row in some) / sum(row.num_runs for row in some),
+            sum(row.power >= POWER_ASKED for row in some),
+            _median_tokens(some),
+        )
+        for value, some in _by_dose(doses)
+    )
+    columns = ("total variation", "mutants that reach it", "power", f"seen with power {POWER_ASKED:g}", "median tokens")
+    return (Table("Detection power against dose, scored mode", columns, rows),) if rows else ()
+
+
+def _median_tokens(rows: list[Dose]) -> int | None:
+    tokens = [row.median_tokens for row in rows if row.median_tokens is not None]
+    return int(statistics.median(tokens)) if tokens else None
+
+
+def _power_plot(doses: list[Dose]) -> tuple[Plot, ...]:
+    points = [
+        (value, sum(row.num_caught for row in some) / sum(row.num_runs for row in some))
+        for value, some in reversed(_by_dose(doses))
+    ]
+    if len(points) < 2:
+        return ()
+    x, y = tuple(p[0] for p in points), tuple(p[1] for p in points)
+    return (Plot("Detection power against dose", "line", "total variation", "power", x, y),)
 
 
 def to_records(audit: Audit) -> list[dict[str, Any]]:
