@@ -24,9 +24,8 @@ def test_a_dose_that_a_mutant_does_not_reach_is_left_out() -> None:
 
 
 def test_power_falls_with_the_dose() -> None:
-    large, small = dose_curve(
-        ResidualArgmax, (0.1, 1e-4), num_tokens=20_000, num_runs=5, seed=2, num_bias_requests=3000
-    )
+    doses = (own_bias(ResidualArgmax, 2, 3000), 1e-4)
+    large, small = dose_curve(ResidualArgmax, doses, num_tokens=20_000, num_runs=5, seed=2, num_bias_requests=3000)
     assert large.power == 1 and large.median_tokens is not None and large.median_tokens <= 20_000
     assert small.power == 0 and small.median_tokens is None
 
