@@ -1,9 +1,9 @@
 """The attention function that targets install in a transformers model.
 
-Within a forward of a target it hands the queries to that forward (`packed.py`), which knows what each token reads. It
-computes what transformers' `sdpa` computes for an additive float mask, softmax(q·k·scale + mask)·v, with the query
-heads that share a key head stacked along the query axis: keys and values are read where they lie in the cache instead
-of being copied once per query head at every step.
+Within a forward of a target it hands the queries to that forward (`packed.py`, on a GPU `static/`), which knows what
+each token reads. It computes transformers' `sdpa` does for an additive float mask, softmax(q·k·scale + mask)·v,
+with the query heads that share a key head stacked along the query axis: keys and values are read where they lie in the
+cache instead of being copied once per query head at every step.
 
 Any other call, as transformers' own `generate` makes, goes to transformers' own function, so the model stays usable
 outside draftproof.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -22,17 +22,26 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from draftproof.errors import UnsupportedModelError
-from draftproof.targets.packed import PackedForward
 
 NAME = "draftproof"
+
+
+class Attending(Protocol):
+    """A forward that computes its own attention (`packed.py`, `static/steps.py`)."""
+
+    def attend(self, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
+        """query [1, heads, tokens, dim] to [1, tokens, heads, value dim]."""
+        ...
+
+
 # Keyword arguments that change the law of attention and that a packed forward does not compute.
 UNSUPPORTED = ("softcap", "position_bias", "s_aux", "sinks")
 
-_RUNNING: ContextVar[PackedForward | None] = ContextVar("running_forward", default=None)
+_RUNNING: ContextVar[Attending | None] = ContextVar("running_forward", default=None)
 
 
 @contextmanager
-def running(forward: PackedForward) -> Iterator[None]:
+def running(forward: Attending) -> Iterator[None]:
     """Model calls inside are calls of this forward."""
     token = _RUNNING.set(forward)
     try:

@@ -21,16 +21,20 @@ from draftproof.targets.cache import SlotCache
 from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
 from draftproof.targets.layers import Layers, inspect_layers
+from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.masks import check_parents
 from draftproof.targets.memory import plan_columns
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
+from draftproof.targets.static.operations import operations_for
 from draftproof.targets.summation import attention_agrees
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
 PREFILL_CHUNK = 512
+DEFAULT_WIDTH = 16
+"""Tokens of a forward of fixed shape."""
 
 
 class HFTarget:
@@ -44,14 +48,17 @@ class HFTarget:
         max_model_len: int | None = None,
         eos_token_ids: Sequence[int] = (),
         invariant: bool = False,
-        width: int = 16,
+        width: int = DEFAULT_WIDTH,
         max_num_cached_tokens: int | None = None,
         cache_memory: int | None = None,
+        static: bool | None = None,
     ) -> None:
         """model: a transformers `…ForCausalLM` on one device; its parameters are frozen and it is put in eval mode.
         max_model_len: the most tokens a slot may hold; by default what the model was configured for.
         invariant, width: see `invariant.py`; `width` is the most tokens of a slot and forward under fixed shapes.
         max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
+        static: run forwards of few shapes over fixed buffers (`static/`), as captured graphs on a GPU; None for where
+        that pays, on CUDA devices.
 
         Raises ParameterError (num_slots, max_model_len, width, the cache's size) and UnsupportedModelError.
         """
@@ -74,6 +81,9 @@ class HFTarget:
         self._runner = Runner(model, self._layers, cache_argument, self.max_model_len)
         self.taps: TapStore | None = None
         self.shapes: Shapes = ExactShapes()
+        self._operations = operations_for(self.device)
+        self._is_static = self._runner.packs and (self.device.type == "cuda" if static is None else static)
+        self._lean = LeanDecoder.of(model, self._operations) if self._is_static else None
         self._reset(0)
         self._choose_driving()
         if invariant:
@@ -85,21 +95,34 @@ class HFTarget:
                 max_model_len=self.max_model_len,
                 max_num_cached_tokens=max_num_cached_tokens,
                 cache_memory=cache_memory,
-            )
+            ),
+            captures=self.device.type == "cuda",
         )
 
     def _choose_driving(self) -> None:
-        """Packed, or a row per request for models that do more with what the cache returns (compressed keys)."""
-        try:
-            check_driving(self)
-        except UnsupportedModelError:
-            if not self._runner.packs:
-                raise
-            self._runner.packs = False
-            check_driving(self)
+        """The first way of calling the model that agrees with it: lean layers; static forwards of its own code; packed
+        ones; a row per request, for models that do more with what the cache returns (compressed keys)."""
+        while True:
+            try:
+                check_driving(self)
+                return
+            except UnsupportedModelError:
+                if self._lean is not None:
+                    self._lean = None
+                elif self._is_static:
+                    self._is_static = False
+                elif self._runner.packs:
+                    self._runner.packs = False
+                else:
+                    raise
 
-    def _reset(self, columns: int) -> None:
+    def _reset(self, columns: int, *, captures: bool = False) -> None:
         self.cache = SlotCache(self._layers.shapes, self.num_slots, columns)
+        self._runner.static = None
+        if self._is_static:
+            self._runner.static = self._runner.static_steps(
+                self.cache, self._lean, self._operations, invariant=self.invariant, captures=captures
+            )
         self._starts = [0] * self.num_slots
         self._parents: list[tuple[int, ...] | None] = [None] * self.num_slots
         self._num_releases = [0] * self.num_slots
@@ -113,19 +136,24 @@ class HFTarget:
         """
         config = self.model.config.get_text_config(decoder=True)
         kept, kept_layers = self.shapes, config.num_hidden_layers
-        state = (self.cache, self._starts, self._parents, self._num_releases)
+        state = (self.cache, self._starts, self._parents, self._num_releases, self._runner.static)
         self.shapes, config.num_hidden_layers = shapes, min(num_layers, kept_layers)
         self._reset(self.num_slots * num_columns(length))
         try:
             yield self.cache
         finally:
             self.shapes, config.num_hidden_layers = kept, kept_layers
-            self.cache, self._starts, self._parents, self._num_releases = state
+            self.cache, self._starts, self._parents, self._num_releases, self._runner.static = state
+
+    @property
+    def is_static(self) -> bool:
+        """Whether forwards run over fixed buffers (`static/`)."""
+        return self._is_static
 
     def attention_agrees(self) -> bool:
-        """See `summation.py`; True where attention isn't ours, which `probe` alone can ask."""
+        """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""
         config = self.model.config.get_text_config(decoder=True)
-        return not self._runner.packs or attention_agrees(self._layers, config.num_attention_heads)
+        return not self._runner.packs or self.is_static or attention_agrees(self._layers, config.num_attention_heads)
 
     @property
     def supports_invariant_trees(self) -> bool:
@@ -137,6 +165,8 @@ class HFTarget:
         if self.taps is not None:
             self.taps.close()
         self.taps = TapStore(self.model, tap_ids, self.num_slots)
+        if self._runner.static is not None:
+            self._runner.static.use_taps(self.taps)
         return self.taps
 
     @property
@@ -158,7 +188,8 @@ class HFTarget:
         self._check(requests)
         self._reserve(requests)
         logits: dict[int, torch.Tensor] = {}
-        for batch in self._runner.batches(requests, self.cache.lengths, self.shapes):
+        batches = list(self._runner.batches(requests, self.cache.lengths, self.shapes))
+        for batch in batches:
             run = self._run(batch)
             for request, first, rows in zip(batch, run.firsts, run.rows, strict=True):
                 start = self.cache.lengths[request.slot]
@@ -166,7 +197,8 @@ class HFTarget:
                 self._starts[request.slot], self._parents[request.slot] = start, request.parents
                 if self.taps is not None:
                     self.taps.record([request.slot], [start], [len(request.token_ids)], [first])
-                logits[request.slot] = rows
+                # The next forward may write its logits where these lie.
+                logits[request.slot] = rows if batch is batches[-1] else rows.clone()
         return [logits[request.slot] for request in requests]
 
     @torch.no_grad()

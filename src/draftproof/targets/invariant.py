@@ -61,10 +61,14 @@ MOST_PADDED = 16
 
 
 def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
-    """From the cheapest to the dearest, without those that the machine's kernels rule out."""
-    least = least_rows(target.model)
-    if least <= MOST_PADDED and target.attention_agrees():
-        yield StepShapes(least)
+    """From the cheapest to the dearest, without those that the machine's kernels rule out.
+
+    Static forwards have fixed shapes: a GPU's matrix products are chosen by the number of rows.
+    """
+    if not target.is_static:
+        least = least_rows(target.model)
+        if least <= MOST_PADDED and target.attention_agrees():
+            yield StepShapes(least)
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
         yield FixedShapes(candidate)
 

@@ -14,7 +14,7 @@ from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 from draftproof.targets.cpu_linear import pack_linears, should_pack
 from draftproof.targets.dtype import resolve_dtype
 from draftproof.targets.fused import fuse_norms, fuse_projections
-from draftproof.targets.hf import HFTarget
+from draftproof.targets.hf import DEFAULT_WIDTH, HFTarget
 from draftproof.targets.support import check_architecture, check_config, check_weights
 
 
@@ -61,7 +61,7 @@ def load_target(
         invariant=invariant,
         max_num_cached_tokens=max_num_cached_tokens,
         cache_memory=cache_memory,
-        **({} if width is None else {"width": width}),
+        width=DEFAULT_WIDTH if width is None else width,
     )
     return target, tokenizer
 

@@ -13,10 +13,13 @@ from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
+from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.masks import RowLayout
 from draftproof.targets.packed import PackedForward
 from draftproof.targets.rows import RowsForward
 from draftproof.targets.shapes import FixedShapes, Shapes
+from draftproof.targets.static.operations import Operations
+from draftproof.targets.static.steps import StaticMemory, StaticSteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Runner:
     def __init__(self, model: Any, layers: Layers, cache_argument: str, max_model_len: int) -> None:
         self._model, self._layers, self._cache_argument = model, layers, cache_argument
         self._max_model_len = max_model_len
+        self.static: StaticSteps | None = None
         self.packs: bool = model.config._attn_implementation == attention.NAME
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
         # A mask that is there already keeps models from making one; what a token sees is the forward's affair.
@@ -70,7 +74,41 @@ class Runner:
 
     def run(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         """One forward; its tokens are in the cache afterwards, the slots' lengths are the caller's to set."""
+        if self.static is not None:
+            return self._run_static(self.static, requests, shapes)
         return (self._run_packed if self.packs else self._run_rows)(cache, requests, shapes)
+
+    def static_steps(
+        self, cache: SlotCache, lean: LeanDecoder | None, operations: Operations, *, invariant: bool, captures: bool
+    ) -> StaticSteps:
+        """Static forwards over a cache: by a lean decoder, or by the model's own code."""
+
+        def call(ids: torch.Tensor, positions: torch.Tensor, memory: StaticMemory, with_logits: bool) -> torch.Tensor:
+            cache.forward = memory
+            arguments = self._arguments(ids, positions, self._no_masks, cache)
+            with attention.running(memory):
+                out: torch.Tensor = self._model(**arguments).logits if with_logits else self._hidden(arguments)
+            return out.flatten(0, 1)
+
+        config = self._model.config.get_text_config(decoder=True)
+        return StaticSteps(
+            self._model,
+            lean,
+            self._layers,
+            cache,
+            operations,
+            num_heads=config.num_attention_heads,
+            invariant=invariant,
+            captures=captures,
+            call=call,
+        )
+
+    def _run_static(self, static: StaticSteps, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
+        firsts, first = [], 0
+        for request in requests:
+            firsts.append(first)
+            first += len(request.token_ids)
+        return Run(static.run(requests, shapes.num_tokens), firsts)
 
     def _run_packed(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         num_tokens = sum(len(request.token_ids) for request in requests)
@@ -129,16 +167,10 @@ class Runner:
     ) -> list[torch.Tensor]:
         """For each range of token indices its rows of logits. fixed: the output layer has all tokens, or none."""
         packed = torch.tensor([ids, positions], device=self._model.device)
-        arguments = {
-            "input_ids": packed[0],
-            "position_ids": packed[1],
-            "attention_mask": masks,
-            self._cache_argument: cache,
-            "use_cache": True,
-        }
+        arguments = self._arguments(packed[0], packed[1], masks, cache)
         rows = [index for indices in wanted for index in indices]
         if not rows:
-            hidden = self._model.base_model(**arguments)[0]
+            hidden = self._hidden(arguments)
             return [hidden.new_zeros(0, self._vocab_size) for _ in wanted]
         every = fixed or len(rows) == len(ids[0]) or not self._keeps_rows
         if not every:
@@ -148,6 +180,19 @@ class Runner:
         if every:
             return [logits[indices.start : indices.stop] for indices in wanted]
         return list(torch.split(logits[: len(rows)], [len(indices) for indices in wanted]))
+
+    def _arguments(self, ids: torch.Tensor, positions: torch.Tensor, masks: Any, cache: SlotCache) -> dict[str, Any]:
+        return {
+            "input_ids": ids,
+            "position_ids": positions,
+            "attention_mask": masks,
+            self._cache_argument: cache,
+            "use_cache": True,
+        }
+
+    def _hidden(self, arguments: dict[str, Any]) -> torch.Tensor:
+        hidden: torch.Tensor = self._model.base_model(**arguments)[0]
+        return hidden
 
     @property
     def _vocab_size(self) -> int:

@@ -11,7 +11,7 @@ prefix that was copied from another slot) is a gap: `length` ends before it, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,14 @@ class TapStore:
             self._seen[tap] = output[0] if isinstance(output, tuple) else output
 
         return module.register_forward_hook(keep)
+
+    def see(self, hidden_states: Mapping[int, torch.Tensor]) -> None:
+        """What a forward that doesn't call the model's own modules found: by tap, [tokens, hidden size]."""
+        self._seen.update(hidden_states)
+
+    def seen(self) -> dict[int, torch.Tensor]:
+        """What the last forward found, by tap; `see` puts it back when that forward is replayed."""
+        return dict(self._seen)
 
     def record(
         self, slots: Sequence[int], starts: Sequence[int], num_tokens: Sequence[int], firsts: Sequence[int]

@@ -1,0 +1,189 @@
+"""Decoder layers of Llama's shape, run from their weights: the calls that the arithmetic needs, and no others.
+
+transformers' own code of such a layer makes some forty calls of the device and, on the host, as many microseconds of
+Python as a narrow forward takes. Here a layer is four matrix products (queries, keys and values joined; gate and up
+joined), two norms, attention and the gate. The weights stay the model's: joined weights are one tensor, of which the
+model's own modules hold views.
+
+Only the families below are run so, whose code in transformers is known to do nothing else, and only where the modules
+found are those that the code here expects. `selfcheck.py` compares the logits with the model's own besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from draftproof.targets.static.operations import Heads, Norm, Operations
+
+FAMILIES: Final = {
+    f"transformers.models.{family.lower()}.modeling_{family.lower()}.{family}ForCausalLM"
+    for family in ("Llama", "Mistral", "Qwen2", "Qwen3")
+}
+ATTENTION_PARTS: Final = {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm"}
+MLP_PARTS: Final = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+ACTIVATIONS: Final = {"SiLU", "SiLUActivation"}
+LAYER_PARTS: Final = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+
+Product = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Memory(Protocol):
+    """The cache, as one forward sees it."""
+
+    def mix(
+        self, layer: int, joined: torch.Tensor, heads: Heads, cos: torch.Tensor, sin: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """joined [tokens, (heads + 2 · kv_heads) · dim]: write keys and values, return [tokens, heads · dim]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeanLayer:
+    """One layer's weights."""
+
+    before: Norm
+    joined: Product
+    heads: Heads
+    scale: float
+    out: Product
+    between: Norm
+    gate_up: Product
+    down: Product
+
+
+class LeanDecoder:
+    """The layers of a model from embedding to final norm."""
+
+    def __init__(self, decoder: Any, layers: list[LeanLayer], norm: Norm, operations: Operations) -> None:
+        self._decoder, self._layers, self._norm, self._operations = decoder, layers, norm, operations
+
+    @classmethod
+    def of(cls, model: Any, operations: Operations) -> LeanDecoder | None:
+        """None where the model isn't of that shape. Joins the model's weights."""
+        if f"{type(model).__module__}.{type(model).__qualname__}" not in FAMILIES:
+            return None
+        decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
+        blocks, norm, rotary = (getattr(decoder, name, None) for name in ("layers", "norm", "rotary_emb"))
+        if blocks is None or norm is None or rotary is None or not _is_norm(norm):
+            return None
+        if not all(_fits(block) for block in blocks):
+            return None
+        return cls(decoder, [_layer_of(block) for block in blocks], _norm_of(norm), operations)
+
+    def run(
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        memory: Memory,
+        num_layers: int,
+        see: Callable[[int, torch.Tensor], None] | None = None,
+    ) -> torch.Tensor:
+        """ids, positions [tokens] to the final norm's output [tokens, hidden size].
+
+        num_layers: the first so many are run. see: given (k, hidden_states[k]), as transformers counts them.
+        """
+        residual = self._decoder.embed_tokens(ids)
+        cos, sin = (part[0] for part in self._decoder.rotary_emb(residual[None], positions[None]))
+        added: torch.Tensor | None = None
+        for index, layer in enumerate(self._layers[:num_layers]):
+            normed = self._operations.add_norm(residual, added, layer.before)
+            if see is not None:
+                see(index, residual)
+            attended = memory.mix(index, layer.joined(normed), layer.heads, cos, sin, layer.scale)
+            normed = self._operations.add_norm(residual, layer.out(attended), layer.between)
+            added = layer.down(self._operations.gate(layer.gate_up(normed)))
+        hidden = self._operations.add_norm(residual, added, self._norm)
+        if see is not None:
+            see(num_layers, hidden)
+        return hidden
+
+
+def _is_norm(module: Any) -> bool:
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, torch.Tensor) and weight.dim() == 1 and isinstance(_eps_of(module), float)
+
+
+def _eps_of(module: Any) -> Any:
+    return getattr(module, "variance_epsilon", getattr(module, "eps", None))
+
+
+def _norm_of(module: Any) -> Norm:
+    return Norm(module.weight.detach(), _eps_of(module))
+
+
+def _fits(block: Any) -> bool:
+    attention, mlp = getattr(block, "self_attn", None), getattr(block, "mlp", None)
+    if attention is None or mlp is None or {name for name, _ in block.named_children()} != LAYER_PARTS:
+        return False
+    if not {name for name, _ in attention.named_children()} <= ATTENTION_PARTS:
+        return False
+    if {name for name, _ in mlp.named_children()} - {"act_fn"} != MLP_PARTS - {"act_fn"}:
+        return False
+    linears: list[Any] = [getattr(attention, name, None) for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
+    linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+    if not all(type(linear) is nn.Linear for linear in linears):
+        return False
+    if any((linear.bias is None) != (linears[0].bias is None) for linear in linears[:3]):
+        return False
+    if (mlp.gate_proj.bias is None) != (mlp.up_proj.bias is None):
+        return False
+    if type(mlp.act_fn).__name__ not in ACTIVATIONS:
+        return False
+    norms: list[Any] = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+    if (norms[0] is None) != (norms[1] is None) or not all(norm is None or _is_norm(norm) for norm in norms):
+        return False
+    head_dim = getattr(attention, "head_dim", None)
+    scaled = isinstance(getattr(attention, "scaling", None), float)
+    return scaled and isinstance(head_dim, int) and _is_norm(block.input_layernorm) and _norm_fits(norms, head_dim)
+
+
+def _norm_fits(norms: list[Any], head_dim: int) -> bool:
+    return all(norm is None or norm.weight.shape[0] == head_dim for norm in norms)
+
+
+def _layer_of(block: Any) -> LeanLayer:
+    attention, mlp = block.self_attn, block.mlp
+    dim = int(attention.head_dim)
+    query_norm, key_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
+    heads = Heads(
+        attention.q_proj.out_features // dim,
+        attention.k_proj.out_features // dim,
+        dim,
+        None if query_norm is None else _norm_of(query_norm),
+        None if key_norm is None else _norm_of(key_norm),
+    )
+    return LeanLayer(
+        before=_norm_of(block.input_layernorm),
+        joined=_joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+        heads=heads,
+        scale=float(attention.scaling),
+        out=_product(attention.o_proj.weight, attention.o_proj.bias),
+        between=_norm_of(block.post_attention_layernorm),
+        gate_up=_joined([mlp.gate_proj, mlp.up_proj]),
+        down=_product(mlp.down_proj.weight, mlp.down_proj.bias),
+    )
+
+
+def _joined(linears: list[Any]) -> Product:
+    """One product for several linear layers, whose weights become views of the joined one."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
+    sizes = [linear.out_features for linear in linears]
+    for linear_, part in zip(linears, torch.split(weight, sizes), strict=True):
+        linear_.weight = nn.Parameter(part, requires_grad=False)
+    return _product(weight, bias)
+
+
+def _product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
+    weight, bias = weight.detach(), None if bias is None else bias.detach()
+
+    def product(features: torch.Tensor) -> torch.Tensor:
+        return linear(features, weight, bias)
+
+    return product

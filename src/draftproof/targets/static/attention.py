@@ -1,0 +1,118 @@
+"""Attention over a static forward's tables: the kernel where there is one, else the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from draftproof.targets.static import reference
+from draftproof.targets.static.tables import Bucket, Tables
+
+LOG2_E: Final = 1.4426950408889634
+LEAST_QUERIES: Final = 16
+"""Of a matrix product on the device."""
+MOST_QUERIES: Final = 64
+"""Queries of a row, heads that share a key head counted: longer runs are cut into several rows."""
+INVARIANT_SPLIT: Final = 256
+BUSY: Final = 264
+"""Programs that keep a device busy: two on each of 132 processors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of one layer's attention."""
+
+    num_heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    window: int | None
+
+    @property
+    def groups(self) -> int:
+        """Query heads that share a key head."""
+        return self.num_heads // self.kv_heads
+
+
+def most_tokens(groups: int) -> int:
+    """Tokens of a row of attention."""
+    return max(MOST_QUERIES // power_of_two(groups), 1)
+
+
+def power_of_two(value: int) -> int:
+    """The least power of two that is `value` or more."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+class Attention:
+    """Attention of all layers of one shape in forwards of one bucket; the scratch is shared by the layers.
+
+    invariant: splits and tiles don't depend on the bucket.
+    """
+
+    def __init__(self, shape: Shape, bucket: Bucket, device: torch.device, *, invariant: bool) -> None:
+        self.shape, self.bucket = shape, bucket
+        self._uses_kernel = device.type == "cuda"
+        width = most_tokens(shape.groups) if invariant else bucket.width
+        self.block_m = max(power_of_two(width * shape.groups), LEAST_QUERIES)
+        self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket)
+        self.num_splits = -(-bucket.num_keys // self.split)
+        self._device = device
+        self._sums = self._stats = torch.empty(0, device=device)
+        if self._uses_kernel:
+            self.allocate()
+
+    def allocate(self) -> None:
+        """The splits' results, which `launch` needs."""
+        parts = self.bucket.num_rows * self.shape.kv_heads * self.num_splits if self.num_splits > 1 else 0
+        padded = max(power_of_two(self.shape.value_dim), LEAST_QUERIES)
+        self._sums = torch.empty(parts * self.block_m * padded, dtype=torch.float32, device=self._device)
+        self._stats = torch.empty(parts * 2 * self.block_m, dtype=torch.float32, device=self._device)
+
+    def __call__(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
+    ) -> torch.Tensor:
+        """query [tokens, heads, dim], contiguous, over one layer's [kv_heads, columns, dim]; [tokens, heads, dim]."""
+        if not self._uses_kernel:
+            return reference.attend(query, keys, values, tables, scale, self.shape.window)
+        return self.launch(query, keys, values, tables, scale)
+
+    def launch(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
+    ) -> torch.Tensor:
+        """The kernel."""
+        # Imported where it is needed: Triton is there on machines with a GPU alone.
+        from draftproof.targets.static.device.attention import merge_kernel, split_kernel
+
+        shape, bucket = self.shape, self.bucket
+        out = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
+        sizes: dict[str, Any] = {
+            "HEADS": shape.num_heads,
+            "KV_HEADS": shape.kv_heads,
+            "GROUPS": shape.groups,
+            "VALUE_DIM": shape.value_dim,
+            "VALUE_PADDED": max(power_of_two(shape.value_dim), LEAST_QUERIES),
+            "BLOCK_M": self.block_m,
+            "SPLIT": self.split,
+            "NUM_SPLITS": self.num_splits,
+        }
+        split_kernel[(bucket.num_rows, shape.kv_heads, self.num_splits)](
+            query, keys, values, tables.rows, tables.positions, tables.links, out, self._sums, self._stats,
+            scale * LOG2_E, keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+            **sizes, DIM=shape.key_dim, DIM_PADDED=max(power_of_two(shape.key_dim), LEAST_QUERIES),
+            BLOCK_N=min(64, self.split), KIND=int(bucket.kind), LINKS=max(bucket.num_links, 1),
+            WINDOW=shape.window or 0, PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
+        )  # fmt: skip
+        if self.num_splits > 1:
+            merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
+                tables.rows, out, self._sums, self._stats, **sizes, num_warps=4
+            )
+        return out
+
+
+def _split(shape: Shape, bucket: Bucket) -> int:
+    """Keys of a program: long enough to be worth the merging, short enough to keep the device busy."""
+    wanted = bucket.num_keys * bucket.num_rows * shape.kv_heads // BUSY
+    return min(max(power_of_two(wanted), 64), 2048)

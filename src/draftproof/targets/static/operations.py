@@ -1,0 +1,169 @@
+"""What lies between a layer's matrix products: as one kernel each, or as PyTorch's own operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.nn.functional import rms_norm, silu
+
+from draftproof.targets.static.attention import power_of_two
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """x / sqrt(mean(x²) + eps) · weight."""
+
+    weight: torch.Tensor
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How a layer's joined projection [tokens, (heads + 2 · kv_heads) · dim] is read; norms of queries and keys."""
+
+    heads: int
+    kv_heads: int
+    dim: int
+    query_norm: Norm | None
+    key_norm: Norm | None
+
+
+class Operations(Protocol):
+    """All take and return contiguous tensors whose first dimension is the token."""
+
+    def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+        """Add to `residual` in place; returns its norm."""
+        ...
+
+    def place(
+        self,
+        joined: torch.Tensor,
+        heads: Heads,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        columns: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        """Norms and rotation; keys and values go to their columns of [kv_heads, columns, dim]. Returns the queries
+        [tokens, heads, dim]. cos, sin: [tokens, dim]."""
+        ...
+
+    def gate(self, joined: torch.Tensor) -> torch.Tensor:
+        """silu(first half) · second half."""
+        ...
+
+    def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
+        """states [heads, tokens, dim] into their columns of [heads, columns, dim]; padding into none."""
+        ...
+
+
+class TorchOperations:
+    """PyTorch's own; `place` and `write` read the columns on the host."""
+
+    def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+        if added is not None:
+            residual += added
+        return rms_norm(residual, (residual.shape[-1],), norm.weight, norm.eps)
+
+    def place(
+        self,
+        joined: torch.Tensor,
+        heads: Heads,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        columns: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        query, key, value = split_heads(joined, heads, cos, sin)
+        self.write(key.transpose(0, 1), columns, keys)
+        self.write(value.transpose(0, 1), columns, values)
+        return query
+
+    def gate(self, joined: torch.Tensor) -> torch.Tensor:
+        gate, up = joined.chunk(2, dim=-1)
+        return silu(gate) * up
+
+    def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
+        count = int((columns >= 0).sum())
+        cached.index_copy_(1, columns[:count].long(), states[:, :count].contiguous())
+
+
+def split_heads(
+    joined: torch.Tensor, heads: Heads, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries and keys, normed and rotated, and values: [tokens, heads or kv_heads, dim] each."""
+    parts = joined.view(joined.shape[0], -1, heads.dim)
+    query, key, value = torch.split(parts, [heads.heads, heads.kv_heads, heads.kv_heads], dim=1)
+    if heads.query_norm is not None and heads.key_norm is not None:
+        query = rms_norm(query, (heads.dim,), heads.query_norm.weight, heads.query_norm.eps)
+        key = rms_norm(key, (heads.dim,), heads.key_norm.weight, heads.key_norm.eps)
+    return rotated(query, cos, sin), rotated(key, cos, sin), value
+
+
+def rotated(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding of [tokens, heads, dim], halves as transformers has them."""
+    low, high = states.chunk(2, dim=-1)
+    return states * cos[:, None] + torch.cat([-high, low], dim=-1) * sin[:, None]
+
+
+class KernelOperations:
+    """One Triton kernel each."""
+
+    def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+        from draftproof.targets.static.device.layer import add_norm_kernel
+
+        size, out = residual.shape[-1], torch.empty_like(residual)
+        block = power_of_two(size)
+        add_norm_kernel[(residual.shape[0],)](
+            residual, residual if added is None else added, norm.weight, out, norm.eps,
+            SIZE=size, BLOCK=block, ADDS=added is not None, num_warps=min(max(block // 512, 1), 8),
+        )  # fmt: skip
+        return out
+
+    def place(
+        self,
+        joined: torch.Tensor,
+        heads: Heads,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        columns: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        from draftproof.targets.static.device.layer import place_kernel
+
+        query = joined.new_empty(joined.shape[0], heads.heads, heads.dim)
+        norms = heads.query_norm is not None and heads.key_norm is not None
+        query_norm, key_norm = heads.query_norm or Norm(joined, 0.0), heads.key_norm or Norm(joined, 0.0)
+        place_kernel[(joined.shape[0], heads.heads + 2 * heads.kv_heads)](
+            joined, cos, sin, query_norm.weight, key_norm.weight, columns, query, keys, values,
+            query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
+            values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads, DIM=heads.dim,
+            HALF=power_of_two(heads.dim // 2), NORMS=norms, num_warps=1,
+        )  # fmt: skip
+        return query
+
+    def gate(self, joined: torch.Tensor) -> torch.Tensor:
+        from draftproof.targets.static.device.layer import gate_kernel
+
+        size = joined.shape[-1] // 2
+        out = joined.new_empty(joined.shape[0], size)
+        gate_kernel[(joined.shape[0], -(-size // 1024))](joined, out, SIZE=size, BLOCK=1024, num_warps=4)
+        return out
+
+    def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
+        from draftproof.targets.static.device.layer import write_kernel
+
+        write_kernel[(states.shape[1], states.shape[0])](
+            states, columns, cached, states.stride(1), states.stride(0), cached.stride(0), cached.stride(1),
+            DIM=states.shape[2], BLOCK=power_of_two(states.shape[2]), num_warps=1,
+        )  # fmt: skip
+
+
+def operations_for(device: torch.device) -> Operations:
+    """Kernels on a CUDA device, PyTorch's operations elsewhere."""
+    return KernelOperations() if device.type == "cuda" else TorchOperations()

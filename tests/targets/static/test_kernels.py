@@ -1,0 +1,113 @@
+"""The Triton kernels of static forwards, on the interpreter: attention against its rule, the others against PyTorch."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from draftproof.targets.static import attention, reference
+from draftproof.targets.static.attention import Attention, Shape
+from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations
+from draftproof.targets.static.tables import Bucket, Kind, Tables, num_links, plan_of
+from tests.targets.static.forwards import CASES, LENGTHS
+
+pytest.importorskip("triton")
+
+OFFSETS = (512, 256, 1024)
+DEVICE = torch.device("cpu")
+
+
+def made(requests: list[Any], width: int, paths: bool) -> Tables:
+    starts, offsets = [LENGTHS[r.slot] for r in requests], [OFFSETS[r.slot] for r in requests]
+    plan = plan_of(requests, starts, offsets, width, paths=paths)
+    links = num_links(plan)
+    bucket = Bucket(96, width, len(plan.pieces) + 1, 512, plan.kind, links, True)
+    tables = Tables(bucket, DEVICE)
+    tables.fill(plan)
+    return tables
+
+
+@pytest.mark.parametrize("case", list(CASES))
+@pytest.mark.parametrize(("groups", "dim", "value_dim", "window"), [(2, 8, 8, None), (3, 24, 16, 8)])
+@pytest.mark.parametrize("invariant", [False, True])
+def test_attention_is_the_rule(case, groups, dim, value_dim, invariant, window):
+    source = torch.Generator().manual_seed(11)
+    shape = Shape(2 * groups, 2, dim, value_dim, window)
+    width = attention.most_tokens(groups)
+    tables = made(CASES[case], width, invariant)
+    expected_kind = Kind.CHAIN if case != "trees" else Kind.PATH if invariant else Kind.TREE
+    assert tables.bucket.kind == expected_kind
+    attend = Attention(shape, tables.bucket, DEVICE, invariant=invariant)
+    attend.allocate()
+    for scratch in (attend._sums, attend._stats):
+        scratch.fill_(float("nan"))
+    query = torch.randn(96, 2 * groups, dim, generator=source)
+    keys, values = (torch.randn(2, 2048, size, generator=source) for size in (dim, value_dim))
+    expected = reference.attend(query, keys, values, tables, 0.3, window)
+    # What nobody may read.
+    keys[:, :256] = values[:, :256] = float("nan")
+    found = attend.launch(query, keys, values, tables, 0.3)
+    used = sum(len(request.token_ids) for request in CASES[case])
+    torch.testing.assert_close(found[:used], expected[:used], rtol=0, atol=2e-6)
+
+
+def test_a_query_has_the_same_bits_in_any_row():
+    source = torch.Generator().manual_seed(12)
+    shape, width = Shape(4, 2, 8, 8, None), attention.most_tokens(2)
+    query = torch.randn(96, 4, 8, generator=source)
+    keys, values = (torch.randn(2, 2048, 8, generator=source) for _ in range(2))
+    found = []
+    for case in ("chains", "trees"):
+        tables = made(CASES[case], width, True)
+        attend = Attention(shape, tables.bucket, DEVICE, invariant=True)
+        attend.allocate()
+        found.append(attend.launch(query, keys, values, tables, 0.3))
+    # Token 0 reads slot 0 up to itself in both, in a row of five tokens and in one of its own.
+    assert torch.equal(found[0][0], found[1][0])
+
+
+def heads_of(norms: bool) -> Heads:
+    source = torch.Generator().manual_seed(13)
+    norm = [Norm(torch.randn(8, generator=source), 1e-5) if norms else None for _ in range(2)]
+    return Heads(4, 2, 8, norm[0], norm[1])
+
+
+@pytest.mark.parametrize("norms", [False, True])
+def test_placing(norms):
+    source = torch.Generator().manual_seed(14)
+    heads = heads_of(norms)
+    joined, cos = torch.randn(6, 64, generator=source), torch.randn(6, 8, generator=source)
+    sin = torch.randn(6, 8, generator=source)
+    columns = torch.tensor([5, 3, 9, 0, -1, -1], dtype=torch.int32)
+    results = []
+    for operations in (TorchOperations(), KernelOperations()):
+        keys, values = torch.full((2, 12, 8), 7.0), torch.full((2, 12, 8), 7.0)
+        query = operations.place(joined, heads, cos, sin, columns, keys, values)
+        results.append((query, keys, values))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_add_norm_and_gate(adds):
+    source = torch.Generator().manual_seed(15)
+    norm = Norm(torch.randn(48, generator=source), 1e-6)
+    residual, added = torch.randn(5, 48, generator=source), torch.randn(5, 48, generator=source)
+    results = []
+    for operations in (TorchOperations(), KernelOperations()):
+        own = residual.clone()
+        results.append((operations.add_norm(own, added if adds else None, norm), own, operations.gate(added)))
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+
+
+def test_writing():
+    source = torch.Generator().manual_seed(16)
+    states = torch.randn(2, 5, 24, generator=source)
+    columns = torch.tensor([4, 1, 7, -1, -1], dtype=torch.int32)
+    found = []
+    for operations in (TorchOperations(), KernelOperations()):
+        cached = torch.zeros(2, 9, 24)
+        operations.write(states, columns, cached)
+        found.append(cached)
+    assert torch.equal(found[0], found[1])
