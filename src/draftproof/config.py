@@ -19,7 +19,7 @@ DTYPES: Final = ("auto", "float32", "bfloat16", "float16", "float64")
 CHAINS: Final = ("vllm", "hf", "llama.cpp", "mlx")
 LOGPROBS_MODES: Final = ("raw_logprobs", "raw_logits", "processed_logprobs")
 MAX_SPECULATIVE_TOKENS: Final = 128
-TOPOLOGIES: Final = ("chain", "tree")
+TOPOLOGIES: Final = ("chain", "tree", "auto")
 TREE_BUILDERS: Final = ("best_first", "top_k", "static")
 DEFAULT_TREE_NODES: Final = 32
 DEFAULT_TREE_DEPTH: Final = 8
@@ -64,13 +64,14 @@ class SpeculativeConfig(_FromMapping):
     prompt_lookup_min as its shortest match.
     share_target_noise: under keyed, let the drafter draw with the target's own noise.
     topology: "chain", or "tree": several candidates at a position, `num_tree_nodes` of them in all (32 if unset), on
-    paths of up to `max_tree_depth` tokens (8 if unset).
+    paths of up to `max_tree_depth` tokens (8 if unset); under keyed with draft_length "auto" also "auto": a chain or a
+    tree, whichever emits more in the time it takes, within the tree's bounds.
     tree_builder: best_first, top_k or static; static, the default there, under a verifier that tests drawn trees.
     confidence_threshold: with dspark, a draft ends before the first token whose predicted probability of acceptance is
     below it; 0 drafts on.
     noise_weight: under keyed, how much the target's noise counts when the drafter chooses (zeta, 0 to 3). sharpness:
     the power that the drafter's law is raised to before a token is drawn or a tree's candidates are compared. Unset
-    both are 1; for a tree under keyed with draft_length "auto" they are tuned on line.
+    both are 1; for the topologies tree and auto under keyed with draft_length "auto" they are tuned on line.
     """
 
     method: str = "ngram"
@@ -116,9 +117,9 @@ class SpeculativeConfig(_FromMapping):
     @property
     def most_drafted(self) -> int:
         """The most tokens that a pass drafts: a tree's nodes, or a chain's tokens."""
-        if self.topology == "tree":
-            return self.num_tree_nodes or DEFAULT_TREE_NODES
-        return self.num_speculative_tokens
+        if self.topology == "chain":
+            return self.num_speculative_tokens
+        return self.num_tree_nodes or DEFAULT_TREE_NODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +207,17 @@ def check_topology(config: SpeculativeConfig) -> None:
     Raises ParameterError.
     """
     _one_of("topology", config.topology, TOPOLOGIES)
-    is_tree, verifier = config.topology == "tree", config.verifier
+    is_tree, verifier = config.topology != "chain", config.verifier
+    if config.topology == "auto" and (verifier != "keyed" or config.draft_length != "auto"):
+        raise ParameterError(
+            "topology",
+            "auto",
+            f"'chain' or 'tree' with the verifier {verifier} and the draft_length {config.draft_length}",
+            "what tunes itself looks at drafts and at the clock: only keyed's text can't depend on them",
+        )
     for name in ("num_tree_nodes", "max_tree_depth", "tree_builder"):
         if not is_tree and getattr(config, name) is not None:
-            raise ParameterError(name, getattr(config, name), "unset for a chain", "set topology to 'tree'")
+            raise ParameterError(name, getattr(config, name), "unset for a chain", "set topology to 'tree' or 'auto'")
     for name in ("num_tree_nodes", "max_tree_depth"):
         if getattr(config, name) is not None:
             _integer(name, getattr(config, name), 1, MAX_SPECULATIVE_TOKENS)

@@ -125,7 +125,7 @@ class LLM:
         widest = target.room(0)
         if speculative.most_drafted >= widest:
             raise ParameterError(
-                "num_tree_nodes" if speculative.topology == "tree" else "num_speculative_tokens",
+                "num_speculative_tokens" if speculative.topology == "chain" else "num_tree_nodes",
                 speculative.most_drafted,
                 f"at most {widest - 1}, one less than this target scores at once",
                 "raise invariant_width, in plain runs too, or turn invariant off",

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftproof.config import SpeculativeConfig
+from draftproof.drafters.anticipating import CuttingNodes
+from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.auto_nodes import AutoNodes
 from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE
 from draftproof.drafters.policies import policy_for
@@ -30,7 +32,7 @@ def simulate(policy, *, survival, slope, draft_seconds, num_passes, seed, confid
     for index in range(num_passes):
         probs = survival(index)
         asked = min(policy.num_tokens(confidence), len(probs))
-        size = min(policy.num_worth(probs[:asked]), asked) if policy.anticipates else asked
+        size = min(policy.num_worth(probs[:asked]), asked) if isinstance(policy, CuttingNodes) else asked
         took = PLAIN_SECONDS * (1.0 + slope * size)
         accepted = sum(source.random() < prob for prob in probs[:size])
         if asked:
@@ -46,11 +48,11 @@ def ranks(first, decay, num=32):
     return first * decay ** np.arange(num)
 
 
-@pytest.mark.parametrize("anticipates", [True, False])
+@pytest.mark.parametrize("kind", [AutoNodes, CuttingNodes])
 @pytest.mark.parametrize("slope", [0.01, 0.05, 0.2])
-def test_what_nothing_can_guess_costs_little(anticipates, slope):
+def test_what_nothing_can_guess_costs_little(kind, slope):
     """No node is ever accepted: the loss is the budget's, and what it took to learn the costs."""
-    policy = AutoNodes(32, anticipates=anticipates).for_request()
+    policy = kind(32).for_request()
     none = lambda index: np.zeros(32)  # noqa: E731
     emitted, seconds, sizes = simulate(policy, survival=none, slope=slope, draft_seconds=0.005, num_passes=1500, seed=1)
     # A tree's first drafting time is learned by drafting: one draft is not in the budget.
@@ -63,7 +65,7 @@ def test_what_nothing_can_guess_costs_little(anticipates, slope):
 @pytest.mark.parametrize(("first", "decay"), [(0.9, 0.8), (0.7, 0.9), (0.5, 0.7)])
 def test_it_comes_near_the_best_fixed_budget(first, decay, slope):
     """Tokens per second over 2,000 passes, at least .95 of the best fixed n's in hindsight."""
-    policy = AutoNodes(32).for_request()
+    policy = CuttingNodes(32).for_request()
     emitted, seconds, _ = simulate(
         policy, survival=lambda index: ranks(first, decay), slope=slope, draft_seconds=0.002, num_passes=2000, seed=3
     )
@@ -74,7 +76,7 @@ def test_it_comes_near_the_best_fixed_budget(first, decay, slope):
 
 def test_it_keeps_a_pass_that_is_worth_more_nodes_longer():
     """Trees of two kinds by turns: sure ones are kept whole, the others cut short."""
-    policy = AutoNodes(32).for_request()
+    policy = CuttingNodes(32).for_request()
     kinds = [ranks(0.95, 0.97), ranks(0.4, 0.5)]
     _, _, sizes = simulate(
         policy, survival=lambda index: kinds[index % 2], slope=0.04, draft_seconds=0.001, num_passes=800, seed=5
@@ -89,20 +91,21 @@ def test_it_keeps_a_pass_that_is_worth_more_nodes_longer():
 )
 def test_the_marginal_rule_is_the_best_cut(survival, slope):
     """Against brute force over every cut, at a known rate and known costs."""
-    policy = AutoNodes(12, use_clock=False).for_request()
+    policy = CuttingNodes(12, use_clock=False).for_request()
     for _ in range(20):
         policy.num_tokens(None)
         policy.observe(0, 0, None)
     kept = policy.num_worth(survival)
     values = [sum(survival[:n]) - policy._rate() * policy._costs.of_pass(1 + n) for n in range(len(survival) + 1)]
+    assert policy.value(survival) == pytest.approx(max(values) - values[0], abs=1e-12)
     assert values[kept] == pytest.approx(max(values), abs=1e-12)
 
 
 def test_without_the_clock_a_request_is_a_function_of_its_own_past():
-    first = AutoNodes(16, use_clock=False, anticipates=False)
+    first = AutoNodes(16, use_clock=False)
     taught = first.for_request()
     simulate(taught, survival=lambda index: np.ones(16), slope=0.0, draft_seconds=0.0, num_passes=50, seed=1)
-    untaught = AutoNodes(16, use_clock=False, anticipates=False).for_request()
+    untaught = AutoNodes(16, use_clock=False).for_request()
     runs = [
         simulate(
             policy, survival=lambda index: ranks(0.6, 0.8, 16), slope=0.05, draft_seconds=seconds, num_passes=60, seed=2
@@ -113,7 +116,7 @@ def test_without_the_clock_a_request_is_a_function_of_its_own_past():
 
 
 def test_requests_begin_with_what_others_have_learned():
-    engine = AutoNodes(16)
+    engine = CuttingNodes(16)
     simulate(
         engine.for_request(),
         survival=lambda index: ranks(0.9, 0.9, 16),
@@ -141,9 +144,10 @@ def test_only_verifiers_that_no_draft_can_bias_may_look(name):
     looks = _anticipating(Request)
     assert (looks is policy) == (verifier.guarantee == "replay")
     assert looks is None or not verifier.needs_draft_law
-    # A policy that anticipates is kept from a ratio test even if one was handed over.
-    Request.length_policy = AutoNodes(4).for_request()
-    assert (_anticipating(Request) is None) == verifier.needs_draft_law
+    # A policy that anticipates is kept from an exact-law rule even if one was handed over; no other type can.
+    Request.length_policy = CuttingNodes(4).for_request()
+    assert (_anticipating(Request) is None) == (verifier.guarantee == "exact-law")
+    assert not hasattr(AutoNodes, "num_worth") and not hasattr(AutoLength, "num_worth")
 
 
 @pytest.mark.parametrize(("drafted", "accepted"), [(3, 4), (99, 0), (2, -1)])

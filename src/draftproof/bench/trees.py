@@ -114,7 +114,7 @@ def measure(
     ids = [_ids(plain, prompt.text) for prompt in prompts]
     for cell in cells:
         config = SpeculativeConfig(**method, **cell.fields)
-        used = tree_drafter_of(drafter, config) if config.topology == "tree" else drafter
+        used = drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
         llm = LLM.from_target(plain.target, plain.tokenizer, speculative_config=config, drafter=used)
         for prompt, token_ids, own in zip(prompts, ids, many, strict=True):
             began = perf_counter()

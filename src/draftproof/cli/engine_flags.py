@@ -111,7 +111,8 @@ _SPECULATION_OPTIONS: Final = (
     click.option("--share-target-noise/--no-share-target-noise", default=None,
                  help="Under keyed, let a draft model draw with the target's own noise. [default: on]"),
     click.option("--topology", metavar=choice(TOPOLOGIES),
-                 help="tree: several candidates at a position, verified in one pass. [default: chain]"),
+                 help="tree: several candidates at a position, verified in one pass. auto: whichever emits more in the "
+                      "time it takes. [default: chain]"),
     click.option("--num-tree-nodes", type=Number(int),
                  help=f"Nodes of a tree, the most of them with --draft-length auto. [default: {DEFAULT_TREE_NODES}]"),
     click.option("--max-tree-depth", type=Number(int),

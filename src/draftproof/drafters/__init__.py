@@ -49,7 +49,7 @@ def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
     if make is None:
         raise ParameterError("method", config.method, f"one of {', '.join(DRAFTERS)}")
     drafter = make(config, target, tokenizer, chain)
-    return tree_drafter_of(drafter, config) if config.topology == "tree" else drafter
+    return drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
 
 
 def _make_ngram(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from draftproof.drafters.acceptance import AcceptanceRates, Confidence
-from draftproof.drafters.costs import FIRST_SLOPE, Costs, FixedCosts, LearnedCosts
+from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, FixedCosts, LearnedCosts, Load, relative_cost
 from draftproof.drafters.guards import LossBudget, Probing
 from draftproof.errors import ParameterError
 
@@ -113,9 +113,9 @@ class AutoLength:
             self._settle_probe(self._probing.setdefault(confidence, Probing()), num_accepted == num_drafted, confidence)
         self._rates.observe(num_drafted, num_accepted, confidence)
 
-    def observe_cost(self, width: int, seconds: float) -> None:
+    def observe_cost(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """One target pass over `width` tokens took `seconds`: forward, laws and verification together."""
-        self._costs.observe_pass(width, seconds)
+        self._costs.observe_pass(width, seconds, load)
 
     def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
         """Drafting `num_drafted` tokens took `seconds`."""
@@ -136,9 +136,8 @@ class AutoLength:
         return length
 
     def _relative_cost(self, num_drafted: int) -> float:
-        """A pass with `num_drafted` drafted tokens, in plain steps."""
-        cost = self._costs.of_pass(1 + num_drafted) + self._costs.of_draft(num_drafted)
-        return cost / self._costs.of_pass(1)
+        """A pass with `num_drafted` drafted tokens, in plain steps; see `costs.relative_cost`."""
+        return relative_cost(self._costs, num_drafted, self._costs.of_draft(num_drafted))
 
     def _settle_probe(self, probing: Probing, all_accepted: bool, confidence: Confidence) -> None:
         probing.settle(paid=all_accepted)

@@ -14,7 +14,7 @@ from draftproof.core import Draft, Noise, Verdict
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
-    from draftproof.drafters.auto_nodes import Anticipating
+    from draftproof.drafters.anticipating import Anticipating
     from draftproof.grammar import GrammarCursor
     from draftproof.sampling import History, RowParams
 

@@ -1,17 +1,21 @@
-"""What a pass costs: seconds by width, learned on line, or read from a fixed table.
+"""What a pass costs: seconds by the tokens of its forward, learned on line, or read from a fixed table.
 
-Model: log seconds(width) = level + shape[width], shape[1] = 0. The level, common to all widths, follows
-the machine's load and the growing context; the shape says what width costs, and is learned more slowly.
+Model: log seconds(tokens) = level + shape[tokens], shape[1] = 0. The shape says what width costs, and is learned
+slowly. The level, common to all widths, follows the machine; there is one for each octave of cached entries, so that
+long and short contexts by turns don't blur it. `tokens` counts those of all requests that share the forward (`Load`):
+what a request's draft costs is what it adds to them.
 The first NUM_FIRST measurements of a width count by their minimum, since the earliest passes pay for
 warming up. Without plain passes level and shape can't be told apart, so one is asked for now and then.
 A width that was never measured lies on the straight line between its measured neighbours, or on one of
-slope FIRST_SLOPE beyond the widest of them: it is tried before it is known to be dear.
+slope FIRST_SLOPE beyond the widest of them: it is tried before it is known to be dear. Widths above FINEST are kept
+in 16 steps an octave.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import exp, isfinite, log
 from typing import Final, Protocol
 
@@ -27,6 +31,21 @@ SHAPE_GAIN: Final = 0.1
 MAX_SURPRISE: Final = log(2.0)
 """A single measurement counts as at most this far from its prediction: other processes cause outliers."""
 DRAFT_GAIN: Final = 0.1
+FINEST: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a request's pass is shared with. num_requests: itself included. num_other_tokens: appended by the others.
+    num_cached: entries of all requests in the cache.
+    """
+
+    num_requests: int = 1
+    num_other_tokens: int = 0
+    num_cached: int = 0
+
+
+ALONE: Final = Load()
 
 
 class Costs(Protocol):
@@ -37,15 +56,24 @@ class Costs(Protocol):
         """Whether the next pass had better be a plain one, to be measured."""
         ...
 
+    @property
+    def num_requests(self) -> int:
+        """How many requests shared the last pass."""
+        ...
+
     def of_pass(self, width: int) -> float:
-        """One target pass over `width` tokens of a request."""
+        """One target pass over `width` tokens of a request, and what others appended to the last one."""
+        ...
+
+    def of_plain(self) -> float:
+        """A pass in which nobody has drafted."""
         ...
 
     def of_draft(self, num_tokens: int) -> float:
         """Drafting `num_tokens` tokens."""
         ...
 
-    def observe_pass(self, width: int, seconds: float) -> None:
+    def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Take in one measured pass."""
         ...
 
@@ -54,58 +82,96 @@ class Costs(Protocol):
         ...
 
 
+def relative_cost(costs: Costs, num_drafted: int, draft_seconds: float) -> float:
+    """The tokens that plain steps would emit in what a draft adds to a pass, and in one request's own plain step.
+
+    Alone: (pass + draft) / plain pass. Among n requests a second costs all of them: what is added counts n times.
+    """
+    added = costs.of_pass(1 + num_drafted) - costs.of_pass(1) + draft_seconds
+    return 1.0 + costs.num_requests * added / costs.of_plain()
+
+
 class LearnedCosts:
     """Costs from measured times. Before the first one a pass over one token costs 1."""
 
     def __init__(self) -> None:
-        self._level: float | None = None
+        self._levels: dict[int, float] = {}
         self._shape: dict[int, float] = {1: 0.0}
+        self._widths = [1]
         self._num_measured: dict[int, int] = {}
-        self._num_since_plain = 0
+        self._num_plain = self._num_since_plain = 0
         self._draft_token = 0.0
         self._has_draft_time = False
+        self._load = ALONE
 
     @property
     def wants_plain_pass(self) -> bool:
         """True until NUM_FIRST plain passes were measured, and PLAIN_EVERY passes after the last one."""
-        return self._num_measured.get(1, 0) < NUM_FIRST or self._num_since_plain >= PLAIN_EVERY
+        return self._num_plain < NUM_FIRST or self._num_since_plain >= PLAIN_EVERY
+
+    @property
+    def num_requests(self) -> int:
+        """As of the last measured pass."""
+        return self._load.num_requests
 
     def of_pass(self, width: int) -> float:
         """Seconds; see the module."""
-        return exp((self._level or 0.0) + self._shape_at(width))
+        return exp(self._level() + self._shape_at(_binned(width + self._load.num_other_tokens)))
+
+    def of_plain(self) -> float:
+        """Seconds, for as many requests as the last pass had."""
+        return exp(self._level() + self._shape_at(_binned(self._load.num_requests)))
 
     def of_draft(self, num_tokens: int) -> float:
         """Proportional to the number of tokens."""
         return self._draft_token * num_tokens
 
-    def observe_pass(self, width: int, seconds: float) -> None:
+    def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Move level and shape towards the measured time."""
         _check(width, seconds)
-        num_measured = self._num_measured.get(width, 0)
-        self._num_measured[width] = num_measured + 1
-        self._num_since_plain = 0 if width == 1 else self._num_since_plain + 1
-        if self._level is None:
-            self._shape[width] = self._shape_at(width)
-            self._level = log(seconds) - self._shape[width]
+        self._load = load
+        total, octave = _binned(width + load.num_other_tokens), load.num_cached.bit_length()
+        num_measured = self._num_measured.get(total, 0)
+        self._num_measured[total] = num_measured + 1
+        is_plain = width + load.num_other_tokens == load.num_requests
+        self._num_plain += is_plain
+        self._num_since_plain = 0 if is_plain else self._num_since_plain + 1
+        if not self._levels:
+            self._put(total, self._shape_at(total))
+            self._levels[octave] = log(seconds) - self._shape[total]
             return
-        surprise = log(seconds) - self._level - self._shape_at(width)
+        level = self._levels[octave] = self._level()
+        surprise = log(seconds) - level - self._shape_at(total)
         if num_measured < NUM_FIRST:
-            self._set(width, surprise if num_measured == 0 else min(surprise, 0.0))
+            self._correct(total, surprise if num_measured == 0 else min(surprise, 0.0))
             return
         surprise = max(-MAX_SURPRISE, min(MAX_SURPRISE, surprise))
-        self._level += LEVEL_GAIN * surprise
-        if width == 1:
-            self._level += SHAPE_GAIN * surprise
+        self._levels[octave] += LEVEL_GAIN * surprise
+        if total == 1:
+            self._levels[octave] += SHAPE_GAIN * surprise
         else:
-            self._shape[width] += SHAPE_GAIN * surprise
+            self._shape[total] += SHAPE_GAIN * surprise
 
-    def _set(self, width: int, surprise: float) -> None:
+    def _level(self) -> float:
+        """Of the last load's octave; of the nearest one before it was met."""
+        octave = self._load.num_cached.bit_length()
+        known = self._levels.get(octave)
+        if known is None:
+            known = self._levels[min(self._levels, key=lambda other: abs(other - octave))] if self._levels else 0.0
+        return known
+
+    def _correct(self, total: int, surprise: float) -> None:
         """Correct one width and leave the seconds of the other measured ones as they are."""
-        if width != 1:
-            self._shape[width] = self._shape_at(width) + surprise
+        if total != 1:
+            self._put(total, self._shape_at(total) + surprise)
             return
         self._shape = {other: at if other == 1 else at - surprise for other, at in self._shape.items()}
-        self._level = (self._level or 0.0) + surprise
+        self._levels = {octave: level + surprise for octave, level in self._levels.items()}
+
+    def _put(self, total: int, shape: float) -> None:
+        if total not in self._shape:
+            self._widths.insert(bisect_left(self._widths, total), total)
+        self._shape[total] = shape
 
     def observe_draft(self, num_tokens: int, seconds: float) -> None:
         """A moving mean of seconds per drafted token."""
@@ -116,26 +182,29 @@ class LearnedCosts:
         self._draft_token += (per_token - self._draft_token) * (DRAFT_GAIN if self._has_draft_time else 1.0)
         self._has_draft_time = True
 
-    def _shape_at(self, width: int) -> float:
-        if width in self._shape:
-            return self._shape[width]
-        widths = sorted(self._shape)
-        right = bisect_left(widths, width)
+    def _shape_at(self, total: int) -> float:
+        if total in self._shape:
+            return self._shape[total]
+        widths = self._widths
+        right = bisect_left(widths, total)
         left = widths[right - 1]
         left_cost = exp(self._shape[left])
         if right == len(widths):
-            return log(left_cost + FIRST_SLOPE * (width - left))
+            return log(left_cost + FIRST_SLOPE * (total - left))
         right_cost = exp(self._shape[widths[right]])
-        share = (width - left) / (widths[right] - left)
+        share = (total - left) / (widths[right] - left)
         return log(left_cost + share * (right_cost - left_cost))
 
 
 class FixedCosts:
-    """Costs from a table, so that lengths don't depend on a clock.
+    """Costs from a table, so that lengths don't depend on a clock, nor on what shares a pass.
 
     passes: [max_tokens + 1] relative costs of passes over 1, 2, … tokens. draft_token: of one drafted token.
     Measured times are taken and not used: that is what the table is for.
     """
+
+    wants_plain_pass: Final = False
+    num_requests: Final = 1
 
     def __init__(self, passes: Sequence[float], draft_token: float = 0.0) -> None:
         if not passes or not all(isfinite(cost) and cost > 0 for cost in passes):
@@ -145,24 +214,30 @@ class FixedCosts:
         self._passes = tuple(passes)
         self._draft_token = draft_token
 
-    @property
-    def wants_plain_pass(self) -> bool:
-        """False: nothing is measured."""
-        return False
-
     def of_pass(self, width: int) -> float:
         """The table's entry."""
         return self._passes[width - 1]
+
+    def of_plain(self) -> float:
+        """The table's first entry."""
+        return self._passes[0]
 
     def of_draft(self, num_tokens: int) -> float:
         """Proportional to the number of tokens."""
         return self._draft_token * num_tokens
 
-    def observe_pass(self, width: int, seconds: float) -> None:
+    def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Not used."""
 
     def observe_draft(self, num_tokens: int, seconds: float) -> None:
         """Not used."""
+
+
+def _binned(num_tokens: int) -> int:
+    if num_tokens <= FINEST:
+        return num_tokens
+    step = 1 << (num_tokens.bit_length() - 5)
+    return (num_tokens + step // 2) // step * step
 
 
 def _check(count: int, seconds: float, field: str = "width", zero_is_fine: bool = False) -> None:

@@ -7,7 +7,7 @@ and a ratio test stays exact. Rules that look at drafted tokens are `stop_rule.S
 The engine asks one policy per request (`for_request`):
     num_tokens = policy.num_tokens(confidence)      before drafting; 0 means a plain step
     policy.observe(num_drafted, num_accepted, confidence)   after each commit, plain steps too
-    policy.observe_cost(width, seconds)             the time of one target pass over `width` tokens
+    policy.observe_cost(width, seconds, load)       the time of one target pass over `width` tokens, and who shared it
     policy.observe_draft_cost(num_drafted, seconds) the time that the drafter took
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from draftproof.drafters.costs import ALONE, Load
 from draftproof.errors import ParameterError
 
 
@@ -39,8 +40,8 @@ class LengthPolicy(Protocol):
         """A pass was committed: `num_accepted` of `num_drafted` tokens, drafted at `confidence`."""
         ...
 
-    def observe_cost(self, width: int, seconds: float) -> None:
-        """One target pass over `width` tokens of this request took `seconds`."""
+    def observe_cost(self, width: int, seconds: float, load: Load = ALONE) -> None:
+        """One target pass over `width` tokens of this request, shared as `load` says, took `seconds`."""
         ...
 
     def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
@@ -67,7 +68,7 @@ class FixedLength:
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Nothing to learn."""
 
-    def observe_cost(self, width: int, seconds: float) -> None:
+    def observe_cost(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Nothing to learn."""
 
     def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:

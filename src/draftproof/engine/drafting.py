@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from draftproof.core import Draft
-from draftproof.drafters.auto_nodes import AutoNodes
+from draftproof.drafters.anticipating import Anticipating, CuttingNodes
 from draftproof.drafters.base import Drafter, DraftRequest
 from draftproof.drafters.forced import propose_after_forced
 from draftproof.engine.request import Request
@@ -74,11 +74,10 @@ def _draft_request(turn: Turn) -> DraftRequest:
     )
 
 
-def _anticipating(request: Request) -> AutoNodes | None:
+def _anticipating(request: Request) -> Anticipating | None:
     """The policy as one that looks at drafts, where the verifier allows it."""
     policy = request.length_policy
-    looks = isinstance(policy, AutoNodes) and policy.anticipates and not request.verifier.needs_draft_law
-    return policy if looks else None  # type: ignore[return-value]
+    return policy if isinstance(policy, CuttingNodes) and request.verifier.guarantee == "replay" else None
 
 
 def _proposed(drafter: Drafter, asked: Sequence[DraftRequest]) -> Sequence[Draft | Exception]:

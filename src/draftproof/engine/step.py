@@ -20,6 +20,7 @@ import torch
 
 from draftproof.core import Verdict
 from draftproof.drafters.base import Drafter
+from draftproof.drafters.costs import Load
 from draftproof.engine.drafting import propose
 from draftproof.engine.laws import laws_of
 from draftproof.engine.logprobs import logprobs_of
@@ -153,4 +154,7 @@ def _observe_cost(turn: Turn, turns: Sequence[Turn], seconds: float) -> None:
         and not turn.request.forced_ids
         and all(other.num_context == 1 for other in turns)
     ):
-        turn.request.length_policy.observe_cost(1 + len(turn.draft), seconds)
+        width = 1 + len(turn.draft)
+        num_tokens = sum(1 + len(other.draft) for other in turns)
+        load = Load(len(turns), num_tokens - width, sum(other.start for other in turns))
+        turn.request.length_policy.observe_cost(width, seconds, load)

@@ -1,17 +1,19 @@
 """Fields of trees and of looks at the noise: refused where they would have no effect; chains by their noise weight."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from draftproof.config import SpeculativeConfig
+from draftproof.config import VERIFIERS, SpeculativeConfig
 from draftproof.core import Dense, DrawnWith, Key, PointMass, Purpose, Sparse
 from draftproof.drafters import make_drafter
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.sharpened import chain_power, sharpened
-from draftproof.drafters.tree import BestFirst, SampledTreeDrafter, Static, TopK, TreeDrafter, TunedShares, shares_of
+from draftproof.drafters.tree import BestFirst, SampledTreeDrafter, Static, TopK, TreeDrafter, TunedPlans, plans_of
+from draftproof.drafters.tree.tuning import arms_of
 from draftproof.errors import ParameterError
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
@@ -25,7 +27,9 @@ TREE = {"method": "suffix", "topology": "tree"}
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"topology": "bush"}, "chain, tree"),
+        ({"topology": "bush"}, "chain, tree, auto"),
+        *(({"topology": "auto", "verifier": name}, "'chain' or 'tree' with") for name in VERIFIERS if name != "keyed"),
+        ({"topology": "auto", "draft_length": "fixed"}, "'chain' or 'tree' with"),
         ({"num_tree_nodes": 8}, "unset for a chain"),
         ({"max_tree_depth": 8}, "unset for a chain"),
         ({"tree_builder": "static"}, "unset for a chain"),
@@ -76,30 +80,38 @@ def test_forced_has_no_laws_to_grow_a_tree_from():
 
 
 def test_what_is_tuned():
-    def arms(**fields):
-        policy = shares_of(SpeculativeConfig(**TREE, **fields))
-        return {policy.choose(0, 1.0, looks=True) for _ in range(1)} if not isinstance(policy, TunedShares) else policy
+    def plans(log_discount=0.0, **fields):
+        source = SimpleNamespace(log_discount=log_discount)
+        return plans_of(SpeculativeConfig(**{**TREE, **fields}), source)
 
-    assert isinstance(arms(), TunedShares) and isinstance(arms(noise_weight=0.5), TunedShares)
-    [given] = arms(noise_weight=0.5, sharpness=2.0)
-    assert (given.noise_weight, given.sharpness) == (0.5, 2.0)
-    [fixed] = arms(draft_length="fixed")
-    assert (fixed.noise_weight, fixed.sharpness) == (1.0, 1.0)
-    [exact_law] = arms(verifier="match")
-    assert exact_law.sharpness == 1.0
+    def fixed(**fields):
+        plan = plans(**fields).choose(0, 1.0, looks=True)
+        return plan.shares.noise_weight, plan.shares.sharpness, plan.as_chain
+
+    assert len(plans().plans) == 6 and not any(plan.as_chain for plan in plans().plans)
+    assert {plan.shares.noise_weight for plan in plans(noise_weight=0.5).plans} == {0.5}
+    both = plans(topology="auto").plans
+    assert len(both) == 9 and sum(plan.as_chain for plan in both) == 3
+    given = plans(topology="auto", noise_weight=0.5, sharpness=2.0).plans
+    assert [plan.as_chain for plan in given] == [False, True]
+    assert not any(plan.as_chain for plan in plans(log_discount=-0.1, topology="auto").plans)
+    assert fixed(noise_weight=0.5, sharpness=2.0) == (0.5, 2.0, False)
+    assert fixed(draft_length="fixed") == (1.0, 1.0, False)
+    assert fixed(verifier="match") == (1.0, 1.0, False)
 
 
 def test_tuning_finds_the_better_arm_and_never_looks_without_leave():
-    policy = TunedShares()
+    policy = TunedPlans(arms_of(None, None, with_chains=True))
     chosen = []
-    for index in range(400):
-        shares = policy.choose(0, 1.0, looks=True)
-        chosen.append(shares)
-        # Noise is worth two tokens to this drafter.
-        policy.observe(0, 3 if shares.noise_weight == 1.0 else 1 + index % 2)
+    for index in range(600):
+        plan = policy.choose(0, 1.0, looks=True)
+        chosen.append(plan)
+        # Noise is worth two tokens to this drafter, and a tree half of one.
+        policy.observe(0, (3 if plan.shares.noise_weight == 1.0 else 1 + index % 2) - 0.5 * plan.as_chain)
         policy.observe(0, 99)
-    assert sum(shares.noise_weight == 1.0 for shares in chosen[200:]) > 150
-    assert all(policy.choose(1, 1.0, looks=False).noise_weight == 0 for _ in range(10))
+    best = [plan.shares.noise_weight == 1.0 and not plan.as_chain for plan in chosen[400:]]
+    assert sum(best) > 150
+    assert all(policy.choose(1, 1.0, looks=False).shares.noise_weight == 0 for _ in range(10))
     assert set(policy.means()) == {"warm, looking"}
 
 

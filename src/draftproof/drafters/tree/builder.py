@@ -25,6 +25,11 @@ class TreeBuilder(Protocol):
         ...
 
     @property
+    def max_depth(self) -> int:
+        """Tokens on the longest path."""
+        ...
+
+    @property
     def num_children(self) -> int:
         """How many children of a node become candidates."""
         ...

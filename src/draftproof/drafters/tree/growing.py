@@ -35,12 +35,13 @@ class Growing:
     """The candidates of one request's tree.
 
     request: whose tree it is. token_ids, parents, depths, log_weights: [n] views; parents are candidates' indices or
-    ROOT. trunk: the expanded candidates, in the order of their expansion.
+    ROOT. trunk: the expanded candidates, in the order of their expansion. is_done: another round would not pay.
     """
 
     def __init__(self, request: DraftRequest) -> None:
         self.request = request
         self.num_candidates = 0
+        self.is_done = False
         self.trunk: list[int] = []
         self._laws: dict[int, Law] = {}
         self._points: dict[int, Point] = {ROOT: Point(request.history, request.grammar)}
@@ -111,6 +112,12 @@ class Growing:
         weights = self.log_weights
         possible = np.flatnonzero((weights > -np.inf) & (weights >= min_log_weight))
         return possible[np.argsort(-weights[possible], kind="stable")][:num_wanted]
+
+    def heaviest(self, num_wanted: int) -> NDArray[np.float64]:
+        """[<= num_wanted] the largest weights, the largest first."""
+        weights = np.sort(-self.log_weights)[:num_wanted]
+        heaviest: NDArray[np.float64] = -weights[weights < np.inf]
+        return heaviest
 
     def cut(self, chosen: NDArray[np.int64]) -> tuple[list[int], list[int]]:
         """(token ids, parents) of the chosen candidates alone: closed under parents, parents before children."""

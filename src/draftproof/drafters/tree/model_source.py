@@ -2,7 +2,8 @@
 
 A round scores the newest token and the whole trunk again, as a tree, and computes logits for its new nodes alone; then
 the slot is cut back to the context. What is scored again costs the draft model's layers only: of a small model the
-vocabulary's head is the larger part.
+vocabulary's head is the larger part. While a trunk is one path its entries stay in the slot, and nothing is scored
+again: a chain costs what it costs the chain drafter.
 The cache is `DraftModelDrafter`'s: between calls a slot holds the context without its newest token.
 """
 
@@ -31,6 +32,8 @@ class ModelSource:
     def __init__(self, drafter: DraftModelDrafter) -> None:
         self.drafter, self.model = drafter, drafter.model
         self.method = drafter.method
+        # Slot -> how many nodes of a trunk that is one path its entries hold, behind the newest token.
+        self._kept: dict[int, int] = {}
 
     @property
     def proposes_without_confidence(self) -> bool:
@@ -39,6 +42,9 @@ class ModelSource:
 
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
         """One forward over what is missing in each slot."""
+        for request in requests:
+            # After an error in a round.
+            self._cut_back(request.slot)
         turns = [self.drafter.begin(request, _MOST_SCORED) for request in requests]
         able = [turn for turn in turns if not turn.is_done and len(turn.next_ids) <= self.model.room(turn.slot)]
         if not able:
@@ -46,7 +52,7 @@ class ModelSource:
         scores = self.model.score([ScoreRequest(turn.slot, turn.next_ids, num_rows=1) for turn in able])
         for turn in able:
             self.drafter.cached_ids[turn.slot].extend(turn.next_ids[:-1])
-            self.model.rewind(turn.slot, len(turn.request.context_ids) - 1)
+            self._kept[turn.slot] = 0
         laws = self.drafter.laws(able, [score[-1] for score in scores])
         by_slot = {turn.slot: law for turn, law in zip(able, laws, strict=True)}
         return [by_slot.get(request.slot) for request in requests]
@@ -54,13 +60,30 @@ class ModelSource:
     def laws_after(self, trees: Sequence[Growing], num_new: Sequence[int]) -> list[list[Law | None]]:
         """One forward; a slot without room for its trunk gets no laws."""
         laws: list[list[Law | None]] = [[None] * num for num in num_new]
-        able = [index for index, tree in enumerate(trees) if len(tree.trunk) < self.model.room(tree.request.slot)]
+        for tree, num in zip(trees, num_new, strict=True):
+            kept = self._kept.get(tree.request.slot)
+            if kept is not None and not _goes_on(tree, kept, num):
+                self._cut_back(tree.request.slot)
+        able = [
+            index
+            for index, (tree, num) in enumerate(zip(trees, num_new, strict=True))
+            if (num if tree.request.slot in self._kept else 1 + len(tree.trunk)) <= self.model.room(tree.request.slot)
+        ]
         if not able:
             return laws
-        scores = self.model.score([_score_request(trees[index], num_new[index]) for index in able])
+        asked = [
+            ScoreRequest(tree.request.slot, (int(tree.token_ids[tree.trunk[-1]]),))
+            if tree.request.slot in self._kept
+            else _score_request(tree, num_new[index])
+            for index, tree in ((index, trees[index]) for index in able)
+        ]
+        scores = self.model.score(asked)
         for index in able:
             request = trees[index].request
-            self.model.rewind(request.slot, len(request.context_ids) - 1)
+            if request.slot in self._kept:
+                self._kept[request.slot] += 1
+            else:
+                self.model.rewind(request.slot, len(request.context_ids) - 1)
         turns = [_turn_at(trees[index], node) for index in able for node in trees[index].trunk[-num_new[index] :]]
         found = iter(self.drafter.laws(turns, [row for score in scores for row in score]))
         for index in able:
@@ -68,7 +91,9 @@ class ModelSource:
         return laws
 
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
-        """Nothing to do: the slots hold the context alone."""
+        """The slots hold the context alone again."""
+        for request in requests:
+            self._cut_back(request.slot)
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
         """As the drafter's."""
@@ -76,11 +101,22 @@ class ModelSource:
 
     def release(self, slot: int) -> None:
         """Empties the slot."""
+        self._kept.pop(slot, None)
         self.drafter.release(slot)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """None, as the drafter's."""
         return self.drafter.confidence(slot, context_ids)
+
+    def _cut_back(self, slot: int) -> None:
+        if self._kept.pop(slot, None) is not None:
+            self.model.rewind(slot, len(self.drafter.cached_ids[slot]))
+
+
+def _goes_on(tree: Growing, num_kept: int, num_new: int) -> bool:
+    """Whether the new part of the trunk is one token, after the last kept one."""
+    above = tree.trunk[-2] if len(tree.trunk) > 1 else ROOT
+    return num_new == 1 and num_kept == len(tree.trunk) - 1 and int(tree.parents[tree.trunk[-1]]) == above
 
 
 def _score_request(tree: Growing, num_new: int) -> ScoreRequest:

@@ -40,7 +40,8 @@ class Field(Protocol):
 class NoiseScores:
     """The shares of one request's candidates; the fields' powers are kept by position.
 
-    noise_weight: zeta, 0 to 3. sharpness: above 0; it may be changed between trees. num_children: K.
+    noise_weight: zeta, 0 to 3. sharpness: above 0. num_children: K. All but the noise weight may be changed between
+    trees.
     """
 
     def __init__(self, noise: Noise, *, noise_weight: float, num_children: int, sharpness: float = 1.0) -> None:
@@ -49,7 +50,7 @@ class NoiseScores:
         self.noise: Any = noise
         self.noise_weight, self.sharpness, self.num_children = noise_weight, sharpness, num_children
         self._powers: dict[int, NDArray[np.float32]] = {}
-        self._last: dict[int, tuple[Law, float, Ranked]] = {}
+        self._last: dict[int, tuple[Law, float, int, Ranked]] = {}
         self._scratch: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 
     def forget_before(self, position: int) -> None:
@@ -64,9 +65,10 @@ class NoiseScores:
         Remembered for the last law of each position: a drafter whose slots don't see each other has one for a depth.
         """
         known = self._last.get(position)
-        if known is None or known[0] is not law or known[1] != self.sharpness:
-            known = self._last[position] = (law, self.sharpness, self._ranked(law, position))
-        return known[2]
+        if known is None or known[0] is not law or known[1:3] != (self.sharpness, self.num_children):
+            ranked = self._ranked(law, position)
+            known = self._last[position] = (law, self.sharpness, self.num_children, ranked)
+        return known[3]
 
     def _ranked(self, law: Law, position: int) -> Ranked:
         if isinstance(law, PointMass):

@@ -4,6 +4,7 @@ Rule: verified nodes are sorted into bins of their log weight, BIN wide; a bin's
 weight) / (verified + STRENGTH), with forgetting, weight being exp of the bin's middle. Estimates never grow from a
 heavier bin to a lighter one: those that would are lowered to the one before.
 Before anything was verified a weight is taken at its word, which is what it claims to be.
+`Yields` says from this what another round of expansions is worth.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ BIN: Final = 0.5
 NUM_BINS: Final = 32
 STRENGTH: Final = 6.0
 FORGETTING: Final = 0.998
+FIRST_YIELD: Final = 0.8
+YIELD_GAIN: Final = 0.05
 
 
 class Survival:
@@ -45,3 +48,26 @@ class Survival:
 def _bins(log_weights: NDArray[np.float64]) -> NDArray[np.int64]:
     bins: NDArray[np.int64] = np.minimum(-log_weights / BIN, NUM_BINS - 1).astype(np.int64)
     return bins
+
+
+class Yields:
+    """What a round of expansions adds to a tree's value, as a share of the survival of the nodes that it expands.
+
+    By the round's number; one that was never run is taken to yield what the one before it does. Moving means.
+    """
+
+    def __init__(self) -> None:
+        self._shares: list[float] = []
+
+    def of(self, round_index: int) -> float:
+        """A share, FIRST_YIELD before any round was run."""
+        known = self._shares[: round_index + 1]
+        return known[-1] if known else FIRST_YIELD
+
+    def observe(self, round_index: int, added: float, expanded: float) -> None:
+        """A round added `added` to the value, expanding nodes whose survivals have the sum `expanded`."""
+        if expanded <= 0:
+            return
+        while len(self._shares) <= round_index:
+            self._shares.append(self.of(round_index))
+        self._shares[round_index] += YIELD_GAIN * (added / expanded - self._shares[round_index])
