@@ -1,7 +1,14 @@
-"""Speculation on and off give identical token ids under `invariant`; without it, differences are near ties."""
+"""Speculation on and off give identical token ids under `invariant`; without it, differences are near ties.
+
+The matrix is a list of cells, each with its own prompts run as one batch, so that a machine with many cores can run
+every n-th cell in a process of its own (`shard`) and put the results together (`merged`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -15,58 +22,107 @@ from benchmarks.first.common import (
     say,
     target_of,
 )
-from benchmarks.first.matrix import FILTERS, METHODS, TEMPERATURES
+from benchmarks.first.matrix import METHODS, SETTINGS
 from benchmarks.first.near_ties import explain
-from draftproof import SamplingParams
+from draftproof import LLM, SamplingParams
+
+MAX_NUM_SEQS = 8
 
 
-def run(*, dtypes: tuple[str, ...], num_prompts: int = 8, max_tokens: int = 32) -> dict[str, Any]:
-    """The matrix T x filter x drafter x dtype, `num_prompts` a cell; exact equality is the bar under `invariant`."""
-    cells = [_matrix(dtype, True, num_prompts, max_tokens) for dtype in dtypes]
-    without = [_matrix(dtype, False, max(1, num_prompts // 4), max_tokens) for dtype in dtypes]
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One target and one setting of matrix.SETTINGS; every drafter runs in it."""
+
+    dtype: str
+    invariant: bool
+    setting: str
+
+
+def cells(dtypes: Sequence[str]) -> list[Cell]:
+    """The whole matrix, under `invariant` and without."""
+    return [Cell(dtype, flag, name) for dtype in dtypes for flag in (True, False) for name in SETTINGS]
+
+
+def run(
+    *, dtypes: Sequence[str], num_prompts: int = 8, max_tokens: int = 32, shard: tuple[int, int] = (0, 1)
+) -> dict[str, Any]:
+    """Every shard[1]-th cell from shard[0] on, `num_prompts` each (without `invariant` a quarter of them)."""
+    chosen = sorted(cells(dtypes)[shard[0] :: shard[1]])
+    records = []
+    for (dtype, invariant), group in groupby(chosen, key=lambda cell: (cell.dtype, cell.invariant)):
+        target, tokenizer = target_of(dtype, invariant=invariant, num_slots=MAX_NUM_SEQS)
+        plain = engine(target, tokenizer, None)
+        drafter = pruned_drafter(plain, dtype)
+        num = num_prompts if invariant else max(1, num_prompts // 4)
+        records += [_run_cell(cell, plain, drafter, num, max_tokens) for cell in group]
+    return _judged(machine(num_prompts=num_prompts, max_tokens=max_tokens, max_num_seqs=MAX_NUM_SEQS), records)
+
+
+def merged(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The results of all shards as one. Raises ValueError if a cell is missing, is there twice, or settings differ."""
+    machines = [result["machine"] for result in results]
+    if any(found != machines[0] for found in machines):
+        raise ValueError(f"the shards were run on different machines or with other settings: {machines}")
+    records = [record for result in results for record in result["cells"]]
+    found = sorted(Cell(record["dtype"], record["invariant"], record["setting"]) for record in records)
+    expected = sorted(cells(sorted({cell.dtype for cell in found})))
+    if found != expected:
+        raise ValueError(f"{len(found)} cells were run, {len(expected)} make the matrix; missing or twice: "
+                         f"{sorted(set(expected) ^ set(found)) or 'twice'}")  # fmt: skip
+    return _judged(machines[0], records)
+
+
+def _judged(where: dict[str, Any], records: list[dict[str, Any]]) -> dict[str, Any]:
+    invariant = [record for record in records if record["invariant"]]
+    without = [record for record in records if not record["invariant"]]
     return {
-        "machine": machine(num_prompts=num_prompts, max_tokens=max_tokens),
-        "invariant": cells,
-        "not_invariant": without,
-        "holds": all(cell["num_different"] == 0 for cell in cells)
-        and all(difference["near_tie"] for cell in without for difference in cell["differences"]),
+        "machine": where,
+        "invariant": _total(invariant),
+        "not_invariant": _total(without),
+        "cells": records,
+        "holds": all(record["num_different"] == 0 for record in invariant)
+        and all(difference["near_tie"] for record in without for difference in record["differences"]),
     }
 
 
-def _matrix(dtype: str, invariant: bool, num_prompts: int, max_tokens: int) -> dict[str, Any]:
-    target, tokenizer = target_of(dtype, invariant=invariant)
-    plain = engine(target, tokenizer, None)
-    drafter = pruned_drafter(plain, dtype)
-    chosen = [chat_ids(plain, text) for text in (prompts("copy_heavy") + prompts("ordinary"))[:num_prompts]]
-    num_pairs = num_tokens = num_different = 0
+def _total(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    totals = {name: 0 for name in ("num_pairs", "num_tokens", "num_different", "num_near_ties")}
     accepted = dict.fromkeys(METHODS, 0)
-    differences = []
-    for temperature in TEMPERATURES:
-        for name, filters in FILTERS.items():
-            many = [
-                SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens, **filters)
-                for seed in range(num_prompts)
-            ]
-            expected = [output.outputs[0].token_ids for output in plain.generate(chosen, many)]
-            for method in METHODS:
-                say(f"replay {dtype} invariant={invariant} T={temperature} {name} {method}")
-                config = {"draft_length": "fixed", "num_speculative_tokens": 3 if method == "draft_model" else 8}
-                llm = engine(target, tokenizer, method, drafter=drafter if method == "draft_model" else None, **config)
-                for index, output in enumerate(llm.generate(chosen, many)):
-                    found = output.outputs[0].token_ids
-                    num_pairs += 1
-                    num_tokens += len(found)
-                    accepted[method] += output.metrics.speculative_decoding["num_accepted_draft_tokens"]
-                    if found != expected[index]:
-                        num_different += 1
-                        if not invariant:
-                            where = explain(plain, chosen[index], expected[index], found, many[index])
-                            differences.append({"filter": name, "temperature": temperature, "method": method} | where)
+    for record in records:
+        for name in ("num_pairs", "num_tokens", "num_different"):
+            totals[name] += record[name]
+        totals["num_near_ties"] += sum(difference["near_tie"] for difference in record["differences"])
+        for method, num in record["num_accepted_by_method"].items():
+            accepted[method] += num
+    return {**totals, "num_accepted_by_method": accepted}
+
+
+def _run_cell(cell: Cell, plain: LLM, drafter: Any, num_prompts: int, max_tokens: int) -> dict[str, Any]:
+    asked = [chat_ids(plain, text) for text in (prompts("copy_heavy") + prompts("ordinary"))[:num_prompts]]
+    many = [SamplingParams(seed=seed, max_tokens=max_tokens, **SETTINGS[cell.setting]) for seed in range(num_prompts)]
+    expected = [output.outputs[0].token_ids for output in plain.generate(asked, many)]
+    num_tokens = num_different = 0
+    accepted, differences = dict.fromkeys(METHODS, 0), []
+    for method in METHODS:
+        say(f"replay {cell.dtype} invariant={cell.invariant} {cell.setting} {method}")
+        config = {"draft_length": "fixed", "num_speculative_tokens": 3 if method == "draft_model" else 8}
+        given = drafter if method == "draft_model" else None
+        llm = engine(plain.target, plain.tokenizer, method, drafter=given, **config)
+        for index, output in enumerate(llm.generate(asked, many)):
+            found = output.outputs[0].token_ids
+            num_tokens += len(found)
+            accepted[method] += output.metrics.speculative_decoding["num_accepted_draft_tokens"]
+            if found != expected[index]:
+                num_different += 1
+                if not cell.invariant:
+                    where = explain(plain, asked[index], expected[index], found, many[index])
+                    differences.append({"method": method, "prompt": index} | where)
     return {
-        "dtype": dtype,
-        "invariant": invariant,
-        "shapes": target.shapes.name,
-        "num_pairs": num_pairs,
+        "dtype": cell.dtype,
+        "invariant": cell.invariant,
+        "setting": cell.setting,
+        "shapes": plain.target.shapes.name,
+        "num_pairs": num_prompts * len(METHODS),
         "num_tokens": num_tokens,
         "num_different": num_different,
         "num_accepted_by_method": accepted,
