@@ -5,8 +5,8 @@
     audit = audit_scored(engine, Scorer(TorchModel(model)), prompts, num_tokens=100_000)
     audit.verdict, audit.findings, audit.exit_code
 
-`engine` is a function (prompt ids, params, seed) -> token ids, or one of `OurEngine`, `TransformersEngine` and
-`EndpointEngine`. docs/reading-an-audit.md says how to read what comes out, and what no audit can see.
+`engine` is a function (prompt ids, params, seed) -> token ids, or one of `OurEngine`, `TransformersEngine`,
+`VLLMEngine` and `EndpointEngine`. docs/reading-an-audit.md says how to read what comes out, and what no audit can see.
 Names are loaded when first used.
 """
 
@@ -29,6 +29,7 @@ _HOMES = {
     "TableModel": "models",
     "TorchModel": "models",
     "TransformersEngine": "assisted",
+    "VLLMEngine": "vllm_engine",
     "Verdict": "verdict",
     "audit_greedy": "greedy",
     "audit_paired": "paired",
@@ -39,6 +40,7 @@ _HOMES = {
     "audit_steps": "rule",
     "make_plan": "plan",
     "run_self": "selftest",
+    "sampler_matrix": "matrix",
     "write_page": "page",
 }
 

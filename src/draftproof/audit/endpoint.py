@@ -145,17 +145,20 @@ class EndpointEngine:
         return answer
 
 
-def check_tokenizer(engine: EndpointEngine, tokenizer: Any, text: str) -> None:
-    """Raises EngineError if the endpoint's /tokenize gives other ids than `tokenizer`; no such route is no error."""
+def check_tokenizer(engine: EndpointEngine, tokenizer: Any, text: str) -> bool:
+    """Whether the endpoint's /tokenize could be asked. Raises EngineError if it gives other ids than `tokenizer`."""
     root = engine._base.removesuffix("/v1")
     try:
         response = engine._client.request("POST", root + "/tokenize", json={"model": engine.model, "prompt": text})
         theirs = response.json().get("tokens") if response.status_code == 200 else None
     except Exception:
-        return
+        return False
+    if not isinstance(theirs, list):
+        return False
     ours = [int(i) for i in tokenizer(text)["input_ids"]]
-    if theirs is not None and list(theirs) != ours:
-        raise EngineError(f"the endpoint's tokenizer gives {list(theirs)[:8]} for {text!r}, the local one {ours[:8]}")
+    if theirs != ours:
+        raise EngineError(f"the endpoint's tokenizer gives {theirs[:8]} for {text!r}, the local one {ours[:8]}")
+    return True
 
 
 def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@
   dose (`doses`);
 - greedy, replay, paired and state modes: small wrong engines, each with its right twin.
 
-`run_self(quick=True)` takes two minutes on one core and is what CI runs; the full one has more tokens, smaller doses.
+`run_self(quick=True)` takes two minutes on one core and is what CI runs; the full one adds doses and runs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run_self(*, quick: bool = True, seed: int = 0, progress: Progress | None = N
 
 
 def _jobs(quick: bool, seed: int) -> list[Callable[[], Caught | list[Dose]]]:
-    num_tokens = 40_000 if quick else 100_000
+    num_tokens = 100_000
     jobs: list[Callable[[], Caught | list[Dose]]] = [
         lambda m=mutant: _rule(m, 1.0, 20_000, seed)  # type: ignore[misc]
         for mutant in all_mutants()

@@ -10,9 +10,11 @@ from draftproof.cli.audit_flags import (
     against_flag,
     alpha_flag,
     asked_flags,
+    drafter_flag,
     engine_flag,
     html_flag,
     logit_error_flag,
+    matrix_flag,
     preset_flag,
     seed_flag,
 )
@@ -20,11 +22,13 @@ from draftproof.cli.audit_report import report
 from draftproof.cli.audit_targets import (
     imported,
     open_audited,
+    open_drafter,
     open_llm,
     open_scorer,
     read_budget,
     read_prompts,
     read_settings,
+    settings_of,
 )
 from draftproof.cli.engine_flags import engine_flags
 from draftproof.cli.output import counted_progress, note
@@ -91,6 +95,8 @@ def rule(**given: Any) -> None:
 @verb("scored", examples=("draftproof audit scored --detect 0.05",
                           "draftproof audit scored --budget 10m --setting 'temperature=0.7 top_p=0.9'",
                           "draftproof audit scored --engine http://localhost:8000/v1 --endpoint-model my -m ./my-model",
+                          "draftproof audit scored --matrix --method draft_model --draft-model ./small "
+                          "--drafter-weights ./small",
                           "draftproof audit scored --engine my_engine:generate --journal run.jsonl"))  # fmt: skip
 @engine_flag
 @click.option("--budget", help="Tokens (250000) or a time (10m). [default: 250000 tokens]")
@@ -99,6 +105,8 @@ def rule(**given: Any) -> None:
 @click.option("--to-the-end", is_flag=True, help="Don't stop early on evidence.")
 @click.option("--journal", metavar="FILE", help="Keep every generation there; the same call goes on from it.")
 @asked_flags
+@matrix_flag
+@drafter_flag
 @preset_flag
 @logit_error_flag
 @alpha_flag
@@ -116,11 +124,13 @@ def scored(**given: Any) -> None:
     num_tokens, seconds = read_budget(given["budget"])
     if given["budget"] is not None and given["detect"] is not None:
         raise ParameterError("detect", given["detect"], "left out where --budget is given")
-    settings = read_settings(given["setting"])
+    read_settings(given["setting"])
     llm = open_llm(given)
-    engine = open_audited(given["engine"], given, llm)
-    scorer = open_scorer(llm, given["seed"], given["preset"])
+    drafter = open_drafter(given, llm)
+    engine = open_audited(given["engine"], given, llm, drafter)
+    scorer = open_scorer(llm, given["seed"], given["preset"], drafter)
     prompts = read_prompts(given["prompts"], llm)
+    settings = settings_of(given, prompts)
     common: dict[str, Any] = {
         "settings": settings, "max_tokens": given["max_tokens"], "batch_size": given["batch_size"],
         "logit_error": 1e-4 if given["logit_error"] is None else given["logit_error"], "alpha": given["alpha"],
@@ -147,6 +157,8 @@ def scored(**given: Any) -> None:
 )
 @engine_flag
 @asked_flags
+@matrix_flag
+@drafter_flag
 @preset_flag
 @logit_error_flag
 @seed_flag
@@ -156,13 +168,14 @@ def greedy(**given: Any) -> None:
     """At temperature 0: how far is each committed token from its row's maximum?"""
     from draftproof.audit.greedy import audit_greedy
 
-    settings = read_settings(given["setting"], greedy=True)
+    read_settings(given["setting"], greedy=True)
     llm = open_llm(given)
-    engine = open_audited(given["engine"], given, llm)
+    engine = open_audited(given["engine"], given, llm, open_drafter(given, llm))
     scorer = open_scorer(llm, given["seed"], given["preset"])
+    prompts = read_prompts(given["prompts"], llm)
     with counted_progress("auditing") as advance:
         found = audit_greedy(
-            engine, scorer, read_prompts(given["prompts"], llm), settings=settings, max_tokens=given["max_tokens"],
+            engine, scorer, prompts, settings=settings_of(given, prompts, greedy=True), max_tokens=given["max_tokens"],
             batch_size=given["batch_size"], seed=given["seed"], progress=advance,
             logit_error=1e-4 if given["logit_error"] is None else given["logit_error"],
         )  # fmt: skip

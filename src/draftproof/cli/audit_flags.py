@@ -38,11 +38,14 @@ asked_flags = together(
 )  # fmt: skip
 engine_flag = click.option(
     "--engine", default="ours", show_default=True, metavar="ENGINE",
-    help="ours, plain (ours without speculation), transformers, transformers:lookup, http://host/v1, or a function of "
-         "(prompt ids, params, seed), module:function.",
+    help="ours, plain (ours without speculation), transformers, transformers:lookup, transformers:assistant (the "
+         "model of --drafter-weights), http://host/v1, or a function of (prompt ids, params, seed), module:function.",
 )  # fmt: skip
 against_flag = click.option("--against", default="plain", show_default=True, metavar="ENGINE", help="The other engine.")
 logit_error_flag = click.option("--logit-error", type=Number(float), default=None,
                             help="By how much rounding may move the engine's logits. [default: 1e-4]")  # fmt: skip
+matrix_flag = click.option("--matrix", is_flag=True, help="Settings for every sampling parameter, alone and together.")
+drafter_flag = click.option("--drafter-weights", metavar="MODEL",
+                        help="The drafter's model: for tests that need the draft's law, and to assist.")  # fmt: skip
 preset_flag = click.option("--preset", metavar="{" + ",".join(CHAINS) + "}",
                        help="The chain that decides which law is right. [default: --chain's]")  # fmt: skip

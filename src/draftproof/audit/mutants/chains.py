@@ -107,13 +107,16 @@ class ChainEngine:
 
     def is_over(self, output: Sequence[int], params: SamplingParams, most: int) -> bool:
         """Whether an output ends here."""
-        return len(output) >= most or (bool(output) and output[-1] == EOS and not params.ignore_eos)
+        return len(output) >= most or (bool(output) and output[-1] in _ending(params))
 
     def cut(self, block: list[int], params: SamplingParams, num_output: int) -> list[int]:
-        """A block up to its EOS."""
-        if EOS in block and not params.ignore_eos:
-            return block[: block.index(EOS) + 1]
-        return block
+        """A block up to its first ending token."""
+        ends = [index for index, token_id in enumerate(block) if token_id in _ending(params)]
+        return block[: ends[0] + 1] if ends else block
+
+
+def _ending(params: SamplingParams) -> set[int]:
+    return set(params.stop_token_ids) | (set() if params.ignore_eos else {EOS})
 
 
 def _on_draft_rows(field: str, neutral: Any) -> Any:
