@@ -32,3 +32,17 @@ def test_accepted_lengths():
     valid = torch.tensor([[True, True], [True, True], [False, False]])
     assert float(accepted_lengths(rates, valid)) == pytest.approx(((1 + 0.5 + 0.25) + 2.0) / 2)
     assert float(accepted_lengths(rates, torch.zeros_like(valid))) == 1.0
+
+
+def test_fused_is_the_same():
+    """The compiled comparison and its gradient, with a reduced vocabulary."""
+    generator = torch.Generator().manual_seed(0)
+    target, draft = (torch.randn(6, size, generator=generator) for size in (11, 5))
+    ids, token_ids, found = torch.tensor([0, 2, 3, 7, 10]), torch.arange(6), []
+    for fused in (False, True):
+        own = draft.clone().requires_grad_(True)
+        compared = compare(own, target, token_ids, Weights(hard=0.3, soft=1.0, tv=0.5), ids, fused=fused)
+        compared.loss.sum().backward()
+        found.append((compared.loss.detach(), compared.overlap, compared.agrees, own.grad))
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain)

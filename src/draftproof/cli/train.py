@@ -36,7 +36,7 @@ _GROUP_EXAMPLES = (
 _SETTINGS = (
     "num_steps", "minutes", "rows", "row_length", "learning_rate", "num_anchors", "num_steps_ahead", "block_size",
     "num_layers", "markov_rank", "markov_type", "draft_vocab_size", "position_share", "save_head", "hard_labels",
-    "checkpoint_seconds", "evaluate_every", "seed",
+    "compile", "checkpoint_seconds", "evaluate_every", "seed",
 )
 # fmt: on
 
@@ -176,6 +176,8 @@ def _method(name: str) -> click.Command:
                   "target's law. [default: soft]")  # fmt: skip
     @click.option("--num-steps-ahead", type=Number(int), help="eagle3, mtp: drafted tokens trained on. [default: 5]")
     @click.option("--position-share", type=Number(float), help="eagle3, mtp: of positions with a loss. [default: 0.25]")
+    @click.option("--compile/--no-compile", default=None, help="Compare logits through torch.compile: faster on a GPU, "
+                  "after a minute. [default: don't]")  # fmt: skip
     @click.option("--checkpoint-seconds", type=Number(float), help="[default: 30]")
     @click.option("--evaluate-every", type=Number(int), help="Steps. [default: 200]")
     @click.option("--seed", type=Number(int), help="[default: 0]")

@@ -8,9 +8,13 @@ p = target, q = drafter. Sources: DFlash (hard), DSpark 0.1 · hard + 0.9 · 2 �
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
+
+_Comparison = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +41,34 @@ def compare(
     token_ids: torch.Tensor,
     weights: Weights,
     vocab_ids: torch.Tensor | None = None,
+    *,
+    fused: bool = False,
 ) -> Compared:
     """draft_logits [..., D], target_logits [..., V], token_ids [...] the text's own tokens.
 
     vocab_ids [D]: the target's id of each of the drafter's tokens, ascending; None where D = V. What the drafter lacks
-    counts as distance, and as no hard loss.
+    counts as distance, and as no hard loss. fused: through torch.compile, which keeps no copy of all logits in between.
     """
+    function = _fused() if fused else _compare
+    return Compared(
+        *function(draft_logits, target_logits, token_ids, weights.hard, weights.soft, weights.tv, vocab_ids)
+    )
+
+
+@cache
+def _fused() -> Callable[..., _Comparison]:
+    return torch.compile(_compare, dynamic=False)
+
+
+def _compare(
+    draft_logits: torch.Tensor,
+    target_logits: torch.Tensor,
+    token_ids: torch.Tensor,
+    hard: float,
+    soft: float,
+    tv: float,
+    vocab_ids: torch.Tensor | None,
+) -> _Comparison:
     log_q = torch.log_softmax(draft_logits.float(), dim=-1)
     p = torch.softmax(target_logits.float(), dim=-1)
     best, chosen = target_logits.argmax(-1), draft_logits.argmax(-1)
@@ -51,12 +77,12 @@ def compare(
         p, chosen = p[..., vocab_ids], vocab_ids[chosen]
         lacking = 1.0 - p.sum(-1)
     distance = 0.5 * ((p - log_q.exp()).abs().sum(-1) + lacking)
-    loss = weights.tv * distance
-    if weights.soft:
-        loss = loss - weights.soft * (p * log_q).sum(-1)
-    if weights.hard:
-        loss = loss - weights.hard * _picked(log_q, token_ids, vocab_ids)
-    return Compared(loss, (1.0 - distance).detach().clamp(0.0, 1.0), chosen == best)
+    loss = tv * distance
+    if soft:
+        loss = loss - soft * (p * log_q).sum(-1)
+    if hard:
+        loss = loss - hard * _picked(log_q, token_ids, vocab_ids)
+    return loss, (1.0 - distance).detach().clamp(0.0, 1.0), chosen == best
 
 
 def _picked(log_q: torch.Tensor, token_ids: torch.Tensor, vocab_ids: torch.Tensor | None) -> torch.Tensor:

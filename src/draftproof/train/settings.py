@@ -16,6 +16,7 @@ class TrainSettings:
     as transformers counts them; None for the recipe's own. draft_vocab_size: the most frequent tokens only; None for
     all. position_share: of a chain drafter's positions whose loss is computed.
     save_head: write the reduced output layer too, which other packages' readers need and ours derives.
+    compile: the comparison of logits goes through torch.compile.
     """
 
     method: str
@@ -38,6 +39,7 @@ class TrainSettings:
     position_share: float = 0.25
     save_head: bool = True
     hard_labels: bool = False
+    compile: bool = False
     checkpoint_seconds: float = 30.0
     evaluate_every: int = 200
     seed: int = 0

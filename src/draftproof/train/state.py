@@ -22,7 +22,7 @@ from draftproof.errors import ModelError, ParameterError
 from draftproof.train.settings import TrainSettings
 
 # Settings that may differ between the parts of one run.
-_MAY_DIFFER = ("num_steps", "minutes", "checkpoint_seconds", "evaluate_every")
+_MAY_DIFFER = ("num_steps", "minutes", "checkpoint_seconds", "evaluate_every", "compile")
 
 
 def write_state(

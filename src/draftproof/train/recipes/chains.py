@@ -26,7 +26,7 @@ def chain_loss(
     found = unroll(model, target, batch, settings.num_steps_ahead, settings.position_share, generator, torch.float32)
     logits = linear(found.outputs.to(head.dtype), head)
     weights = Weights(hard=1.0) if settings.hard_labels else Weights(soft=1.0)
-    compared = compare(logits, found.target_logits, found.token_ids, weights, vocab)
+    compared = compare(logits, found.target_logits, found.token_ids, weights, vocab, fused=settings.compile)
     share = step_weights(settings.num_steps_ahead, decay, logits) * found.valid
     return (compared.loss * share).sum() / share.sum().clamp(min=1e-6), {
         "acceptance_length": accepted_lengths(compared.overlap, found.valid),

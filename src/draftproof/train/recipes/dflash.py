@@ -57,7 +57,14 @@ class DFlashRecipe(Recipe):
     def loss(self, batch: Packed, generator: torch.Generator) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         found = self.training.predict(batch, self.settings.num_anchors, generator)
         weights = Weights(hard=1.0) if self.settings.hard_labels else Weights(soft=1.0)
-        compared = compare(found.logits, found.target_logits, found.token_ids, weights, self.training.vocab)
+        compared = compare(
+            found.logits,
+            found.target_logits,
+            found.token_ids,
+            weights,
+            self.training.vocab,
+            fused=self.settings.compile,
+        )
         decay = 7.0 if self.settings.block_size > 8 else 4.0
         valid = found.blocks.valid
         share = slot_weights(valid.shape[-1], decay, found.logits) * valid

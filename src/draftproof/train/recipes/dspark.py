@@ -72,7 +72,9 @@ class DSparkRecipe(Recipe):
             raise ParameterError("method", self.method, "a module with both heads")
         logits = found.logits + markov.block_bias(found.previous_ids, found.hidden)
         weights = Weights(hard=0.1, tv=1.8) if self.settings.hard_labels else Weights(soft=0.1, tv=1.8)
-        compared = compare(logits, found.target_logits, found.token_ids, weights, self.training.vocab)
+        compared = compare(
+            logits, found.target_logits, found.token_ids, weights, self.training.vocab, fused=self.settings.compile
+        )
         features = torch.cat((found.hidden, markov.embed(found.previous_ids)), dim=-1)
         certainty = confidence(features).float()
         losses = compared.loss + binary_cross_entropy_with_logits(certainty, compared.overlap, reduction="none")
