@@ -1,7 +1,7 @@
 """The attention function that targets install in a transformers model.
 
 Within a forward of a target it hands the queries to that forward (`packed.py`, on a GPU `static/`), which knows what
-each token reads. It computes transformers' `sdpa` does for an additive float mask, softmax(q·k·scale + mask)·v,
+each token reads. It computes what transformers' `sdpa` does for an additive float mask, softmax(q·k·scale + mask)·v,
 with the query heads that share a key head stacked along the query axis: keys and values are read where they lie in the
 cache instead of being copied once per query head at every step.
 

@@ -28,7 +28,7 @@ from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.static.operations import operations_for
-from draftproof.targets.summation import attention_agrees
+from draftproof.targets.summation import attention_agrees, least_rows
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -83,7 +83,7 @@ class HFTarget:
         self.shapes: Shapes = ExactShapes()
         self._operations = operations_for(self.device)
         self._is_static = self._runner.packs and (self.device.type == "cuda" if static is None else static)
-        self._lean = LeanDecoder.of(model, self._operations) if self._is_static else None
+        self._runner.lean = LeanDecoder.of(model, self._operations) if self._runner.packs else None
         self._reset(0)
         self._choose_driving()
         if invariant:
@@ -107,8 +107,8 @@ class HFTarget:
                 check_driving(self)
                 return
             except UnsupportedModelError:
-                if self._lean is not None:
-                    self._lean = None
+                if self._runner.lean is not None:
+                    self._runner.lean = None
                 elif self._is_static:
                     self._is_static = False
                 elif self._runner.packs:
@@ -121,7 +121,7 @@ class HFTarget:
         self._runner.static = None
         if self._is_static:
             self._runner.static = self._runner.static_steps(
-                self.cache, self._lean, self._operations, invariant=self.invariant, captures=captures
+                self.cache, self._operations, invariant=self.invariant, captures=captures
             )
         self._starts = [0] * self.num_slots
         self._parents: list[tuple[int, ...] | None] = [None] * self.num_slots
@@ -150,6 +150,10 @@ class HFTarget:
         """Whether forwards run over fixed buffers (`static/`)."""
         return self._is_static
 
+    def least_rows(self) -> int:
+        """See `summation.py`: of all products that a forward runs."""
+        return least_rows(self.model, () if self._runner.lean is None else self._runner.lean.products)
+
     def attention_agrees(self) -> bool:
         """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""
         config = self.model.config.get_text_config(decoder=True)
@@ -165,6 +169,7 @@ class HFTarget:
         if self.taps is not None:
             self.taps.close()
         self.taps = TapStore(self.model, tap_ids, self.num_slots)
+        self._runner.taps = self.taps
         if self._runner.static is not None:
             self._runner.static.use_taps(self.taps)
         return self.taps

@@ -27,7 +27,6 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.shapes import FixedShapes, Shapes, StepShapes
-from draftproof.targets.summation import least_rows
 
 if TYPE_CHECKING:
     from draftproof.targets.hf import HFTarget
@@ -66,7 +65,7 @@ def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
     Static forwards have fixed shapes: a GPU's matrix products are chosen by the number of rows.
     """
     if not target.is_static:
-        least = least_rows(target.model)
+        least = target.least_rows()
         if least <= MOST_PADDED and target.attention_agrees():
             yield StepShapes(least)
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):

@@ -12,13 +12,15 @@ found are those that the code here expects. `selfcheck.py` compares the logits w
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
-from torch.nn.functional import linear
 
+from draftproof.targets.cpu_linear import PackedLinear
+from draftproof.targets.fused import FamilyPart
 from draftproof.targets.static.operations import Heads, Norm, Operations
 
 FAMILIES: Final = {
@@ -30,7 +32,7 @@ MLP_PARTS: Final = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ACTIVATIONS: Final = {"SiLU", "SiLUActivation"}
 LAYER_PARTS: Final = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 
-Product = Callable[[torch.Tensor], torch.Tensor]
+PRODUCTS: Final = (nn.Linear, PackedLinear, FamilyPart)
 
 
 class Memory(Protocol):
@@ -48,13 +50,13 @@ class LeanLayer:
     """One layer's weights."""
 
     before: Norm
-    joined: Product
+    joined: nn.Module
     heads: Heads
     scale: float
-    out: Product
+    out: nn.Module
     between: Norm
-    gate_up: Product
-    down: Product
+    gate_up: nn.Module
+    down: nn.Module
 
 
 class LeanDecoder:
@@ -68,6 +70,9 @@ class LeanDecoder:
         """None where the model isn't of that shape. Joins the model's weights."""
         if f"{type(model).__module__}.{type(model).__qualname__}" not in FAMILIES:
             return None
+        if model.dtype == torch.float64 or any(_is_changed(module) for module in model.modules()):
+            # In float64 the model's own norms round to float32.
+            return None
         decoder = model.get_decoder() if hasattr(model, "get_decoder") else model.base_model
         blocks, norm, rotary = (getattr(decoder, name, None) for name in ("layers", "norm", "rotary_emb"))
         if blocks is None or norm is None or rotary is None or not _is_norm(norm):
@@ -75,6 +80,11 @@ class LeanDecoder:
         if not all(_fits(block) for block in blocks):
             return None
         return cls(decoder, [_layer_of(block) for block in blocks], _norm_of(norm), operations)
+
+    @property
+    def products(self) -> list[nn.Module]:
+        """The products that the model itself hasn't got."""
+        return [product for layer in self._layers for product in (layer.joined, layer.gate_up)]
 
     def run(
         self,
@@ -104,6 +114,11 @@ class LeanDecoder:
         return hidden
 
 
+def _is_changed(module: nn.Module) -> bool:
+    """Has somebody put a forward of their own, or hooks, on the module?"""
+    return "forward" in vars(module) or bool(module._forward_hooks) or bool(module._forward_pre_hooks)
+
+
 def _is_norm(module: Any) -> bool:
     weight = getattr(module, "weight", None)
     return isinstance(weight, torch.Tensor) and weight.dim() == 1 and isinstance(_eps_of(module), float)
@@ -127,11 +142,9 @@ def _fits(block: Any) -> bool:
         return False
     linears: list[Any] = [getattr(attention, name, None) for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
     linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    if not all(type(linear) is nn.Linear for linear in linears):
+    if not all(type(linear) in PRODUCTS for linear in linears):
         return False
-    if any((linear.bias is None) != (linears[0].bias is None) for linear in linears[:3]):
-        return False
-    if (mlp.gate_proj.bias is None) != (mlp.up_proj.bias is None):
+    if not _alike(linears[:3]) or not _alike([mlp.gate_proj, mlp.up_proj]):
         return False
     if type(mlp.act_fn).__name__ not in ACTIVATIONS:
         return False
@@ -141,6 +154,15 @@ def _fits(block: Any) -> bool:
     head_dim = getattr(attention, "head_dim", None)
     scaled = isinstance(getattr(attention, "scaling", None), float)
     return scaled and isinstance(head_dim, int) and _is_norm(block.input_layernorm) and _norm_fits(norms, head_dim)
+
+
+def _alike(linears: list[Any]) -> bool:
+    """Can they be one product?"""
+    first = linears[0]
+    if type(first) is FamilyPart:
+        return all(type(linear) is FamilyPart and linear.family is first.family for linear in linears)
+    biased = [linear.bias is not None for linear in linears if type(linear) is nn.Linear]
+    return biased in ([True] * len(linears), [False] * len(linears))
 
 
 def _norm_fits(norms: list[Any], head_dim: int) -> bool:
@@ -163,27 +185,26 @@ def _layer_of(block: Any) -> LeanLayer:
         joined=_joined([attention.q_proj, attention.k_proj, attention.v_proj]),
         heads=heads,
         scale=float(attention.scaling),
-        out=_product(attention.o_proj.weight, attention.o_proj.bias),
+        out=attention.o_proj,
         between=_norm_of(block.post_attention_layernorm),
         gate_up=_joined([mlp.gate_proj, mlp.up_proj]),
-        down=_product(mlp.down_proj.weight, mlp.down_proj.bias),
+        down=mlp.down_proj,
     )
 
 
-def _joined(linears: list[Any]) -> Product:
+def _joined(linears: list[Any]) -> nn.Module:
     """One product for several linear layers, whose weights become views of the joined one."""
+    if type(linears[0]) is FamilyPart:
+        return linears[0].family.product
     weight = torch.cat([linear.weight.detach() for linear in linears])
     bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
     sizes = [linear.out_features for linear in linears]
-    for linear_, part in zip(linears, torch.split(weight, sizes), strict=True):
-        linear_.weight = nn.Parameter(part, requires_grad=False)
-    return _product(weight, bias)
-
-
-def _product(weight: torch.Tensor, bias: torch.Tensor | None) -> Product:
-    weight, bias = weight.detach(), None if bias is None else bias.detach()
-
-    def product(features: torch.Tensor) -> torch.Tensor:
-        return linear(features, weight, bias)
-
-    return product
+    for linear, part in zip(linears, torch.split(weight, sizes), strict=True):
+        linear.weight = nn.Parameter(part, requires_grad=False)
+    joined: nn.Linear = copy(linears[0])
+    joined.out_features = weight.shape[0]
+    joined._parameters = {
+        "weight": nn.Parameter(weight, requires_grad=False),
+        "bias": None if bias is None else nn.Parameter(bias, requires_grad=False),
+    }
+    return joined

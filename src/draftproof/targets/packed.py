@@ -20,6 +20,7 @@ from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive_mask, path_columns, path_mask
 from draftproof.targets.packing import Segment, grouped, segments_of
 from draftproof.targets.shapes import Shapes
+from draftproof.targets.static.operations import Heads, split_heads
 
 
 @dataclass(slots=True)
@@ -163,6 +164,14 @@ class PackedForward:
             write_keys.index_copy_(1, self._columns, new_keys)
             write_values.index_copy_(1, self._columns, new_values)
         return keys, values
+
+    def mix(
+        self, layer: int, joined: torch.Tensor, heads: Heads, cos: torch.Tensor, sin: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """A lean layer's `update` and `attend`; see `lean.Memory`."""
+        query, key, value = split_heads(joined, heads, cos, sin)
+        self.update(layer, key.transpose(0, 1)[None], value.transpose(0, 1)[None])
+        return self.attend(query.transpose(0, 1)[None], scale, 0.0)[0].flatten(1)
 
     def attend(self, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
         """Attention of the layer that was updated last: query [1, heads, tokens, dim] to [1, tokens, heads, dim]."""

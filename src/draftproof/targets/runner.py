@@ -20,6 +20,7 @@ from draftproof.targets.rows import RowsForward
 from draftproof.targets.shapes import FixedShapes, Shapes
 from draftproof.targets.static.operations import Operations
 from draftproof.targets.static.steps import StaticMemory, StaticSteps
+from draftproof.targets.taps import TapStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Runner:
         self._model, self._layers, self._cache_argument = model, layers, cache_argument
         self._max_model_len = max_model_len
         self.static: StaticSteps | None = None
+        self.lean: LeanDecoder | None = None
+        self.taps: TapStore | None = None
         self.packs: bool = model.config._attn_implementation == attention.NAME
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
         # A mask that is there already keeps models from making one; what a token sees is the forward's affair.
@@ -78,9 +81,7 @@ class Runner:
             return self._run_static(self.static, requests, shapes)
         return (self._run_packed if self.packs else self._run_rows)(cache, requests, shapes)
 
-    def static_steps(
-        self, cache: SlotCache, lean: LeanDecoder | None, operations: Operations, *, invariant: bool, captures: bool
-    ) -> StaticSteps:
+    def static_steps(self, cache: SlotCache, operations: Operations, *, invariant: bool, captures: bool) -> StaticSteps:
         """Static forwards over a cache: by a lean decoder, or by the model's own code."""
 
         def call(ids: torch.Tensor, positions: torch.Tensor, memory: StaticMemory, with_logits: bool) -> torch.Tensor:
@@ -93,7 +94,7 @@ class Runner:
         config = self._model.config.get_text_config(decoder=True)
         return StaticSteps(
             self._model,
-            lean,
+            self.lean,
             self._layers,
             cache,
             operations,
@@ -127,12 +128,39 @@ class Runner:
             firsts.append(first)
             wanted.append(range(first + request.first_row, first + len(request.token_ids)))
             first += len(request.token_ids)
+        if self.lean is not None:
+            return Run(self._run_lean(self.lean, forward, ids, positions, wanted, shapes), firsts)
         cache.forward = forward
         with attention.running(forward):
             out = self._call(
                 cache, [ids], [positions], self._no_masks, wanted, shapes, fixed=shapes.num_tokens is not None
             )
         return Run(out, firsts)
+
+    def _run_lean(
+        self,
+        lean: LeanDecoder,
+        forward: PackedForward,
+        ids: list[int],
+        positions: list[int],
+        wanted: Sequence[range],
+        shapes: Shapes,
+    ) -> list[torch.Tensor]:
+        """As `_call`, by the lean decoder."""
+        table = torch.tensor([ids, positions], device=self._model.device)
+        config = self._model.config.get_text_config(decoder=True)
+        see = None if self.taps is None else self.taps.see_one
+        hidden = lean.run(table[0], table[1], forward, config.num_hidden_layers, see)
+        rows = [index for indices in wanted for index in indices]
+        if not rows:
+            return [hidden.new_zeros(0, self._vocab_size) for _ in wanted]
+        head = self._model.get_output_embeddings()
+        if shapes.num_tokens is not None or len(rows) == len(ids):
+            logits: torch.Tensor = head(hidden)
+            return [logits[indices.start : indices.stop] for indices in wanted]
+        kept = rows + rows[-1:] * (shapes.min_tokens - len(rows))
+        logits = head(hidden.index_select(0, torch.tensor(kept, device=hidden.device)))
+        return list(torch.split(logits[: len(rows)], [len(indices) for indices in wanted]))
 
     def _run_rows(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         longest = max(len(request.token_ids) for request in requests)

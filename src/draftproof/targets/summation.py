@@ -12,7 +12,7 @@ and another order gives other bits nearly everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, Final
 
@@ -38,13 +38,14 @@ DISTINCT_OUTPUTS: Final = 256
 
 
 @torch.no_grad()
-def least_rows(model: Any) -> int:
+def least_rows(model: Any, products: Sequence[nn.Module] = ()) -> int:
     """The least number of rows from which on no linear layer's result depends on it; 1 where it never does.
 
+    products: linear layers that stand in for some of the model's.
     Layers of other kinds than `torch.nn.Linear`, its replacements here and transformers' Conv1D are not asked.
     """
     least = 1
-    for layer, shape, dtype, device in _kinds(model):
+    for layer, shape, dtype, device in _kinds(model, products):
         features = _cancelling(WIDTHS[-1], shape[1], dtype, device, opposite=False)
         widths = FEW_WIDTHS if shape[0] * shape[1] > LARGE else WIDTHS
         expected = layer(features[: widths[-1]])
@@ -89,10 +90,12 @@ def _attend(
     return attend_stacked(used, keys.expand(shared), values.expand(*shared[:-1], values.shape[-1]), mask, num_queries)
 
 
-def _kinds(model: Any) -> Iterator[tuple[Any, tuple[int, int], torch.dtype, torch.device]]:
+def _kinds(
+    model: Any, products: Sequence[nn.Module] = ()
+) -> Iterator[tuple[Any, tuple[int, int], torch.dtype, torch.device]]:
     """One layer of each kind and size that the model has, over weights whose rows cancel."""
     seen = set()
-    for module in model.modules():
+    for module in (*model.modules(), *products):
         if isinstance(module, FamilyPart):
             module = module.family.product
         if type(module) is nn.Linear or type(module) is PackedLinear:

@@ -67,6 +67,11 @@ class TapStore:
         """What a forward that doesn't call the model's own modules found: by tap, [tokens, hidden size]."""
         self._seen.update(hidden_states)
 
+    def see_one(self, tap: int, hidden: torch.Tensor) -> None:
+        """As `see`, of one that is written to afterwards; those that nobody asked for are passed over."""
+        if tap in self.tap_ids:
+            self._seen[tap] = hidden.clone()
+
     def seen(self) -> dict[int, torch.Tensor]:
         """What the last forward found, by tap; `see` puts it back when that forward is replayed."""
         return dict(self._seen)

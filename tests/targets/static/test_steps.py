@@ -25,7 +25,7 @@ def test_logits_are_those_of_packed_forwards(name):
 
 
 def test_which_families_are_lean():
-    lean = {name: filled(tiny_model(name), static=True)._lean is not None for name in ARCHITECTURES}
+    lean = {name: filled(tiny_model(name), static=True)._runner.lean is not None for name in ARCHITECTURES}
     assert lean == {"llama": True, "qwen3": True, "mistral": True, "gemma3": False}
 
 

@@ -79,6 +79,7 @@ class TorchOperations:
         values: torch.Tensor,
     ) -> torch.Tensor:
         query, key, value = split_heads(joined, heads, cos, sin)
+        query = query.contiguous()
         self.write(key.transpose(0, 1), columns, keys)
         self.write(value.transpose(0, 1), columns, values)
         return query
@@ -97,11 +98,13 @@ def split_heads(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries and keys, normed and rotated, and values: [tokens, heads or kv_heads, dim] each."""
     parts = joined.view(joined.shape[0], -1, heads.dim)
-    query, key, value = torch.split(parts, [heads.heads, heads.kv_heads, heads.kv_heads], dim=1)
+    turning = parts[:, : heads.heads + heads.kv_heads]
     if heads.query_norm is not None and heads.key_norm is not None:
-        query = rms_norm(query, (heads.dim,), heads.query_norm.weight, heads.query_norm.eps)
-        key = rms_norm(key, (heads.dim,), heads.key_norm.weight, heads.key_norm.eps)
-    return rotated(query, cos, sin), rotated(key, cos, sin), value
+        query = rms_norm(parts[:, : heads.heads], (heads.dim,), heads.query_norm.weight, heads.query_norm.eps)
+        key = rms_norm(turning[:, heads.heads :], (heads.dim,), heads.key_norm.weight, heads.key_norm.eps)
+        turning = torch.cat([query, key], dim=1)
+    turned = rotated(turning, cos, sin)
+    return turned[:, : heads.heads], turned[:, heads.heads :], parts[:, heads.heads + heads.kv_heads :]
 
 
 def rotated(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
