@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 
@@ -21,13 +21,15 @@ from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Rows
 from draftproof.params import SamplingParams
 
+_CHUNK: Final = 128  # entries of one program; tiles are multiples of it
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
     """What each request's penalties and bias act on; tensors [requests, H] and [requests, K], ids padded with -1.
 
     seen_ids [requests, H] int32, distinct ids of prompt and output, and seen_counts, how often the output has each.
-    bias_ids [requests, K] int32 and biases float32. repetition, frequency, presence: [requests] float32.
+    bias_ids [requests, K] int32, distinct, and biases float32. repetition, frequency, presence: [requests] float32.
     """
 
     seen_ids: torch.Tensor
@@ -79,64 +81,53 @@ class Changes:
 
 class Exceptions(NamedTuple):
     """special: [requests, W] int32, a bit for each special token. ids: [requests, E] int32. logits: [rows, E] float32,
-    processed, -inf for entries without a token."""
+    processed, -inf for entries without a token, whose id is -1."""
 
     special: torch.Tensor
     ids: torch.Tensor
     logits: torch.Tensor
 
+    @classmethod
+    def empty(cls, rows: Rows, num_exceptions: int, vocab_size: int, tile: int, device: torch.device) -> Exceptions:
+        """Unwritten, for `num_exceptions` tokens a request, padded to whole tiles of `tile`."""
+        width = -(-num_exceptions // tile) * tile
+        return cls(
+            torch.empty((rows.num_requests, -(-vocab_size // 32)), dtype=torch.int32, device=device),
+            torch.empty((rows.num_requests, width), dtype=torch.int32, device=device),
+            torch.empty((rows.num_rows, width), dtype=torch.float32, device=device),
+        )
+
 
 def exceptions_of(
-    logits: torch.Tensor, rows: Rows, changes: Changes, vocab_size: int, allowed: torch.Tensor | None, tile: int
+    logits: torch.Tensor,
+    rows: Rows,
+    changes: Changes,
+    vocab_size: int,
+    allowed: torch.Tensor | None,
+    tile: int,
+    out: Exceptions | None = None,
 ) -> Exceptions:
-    """The special tokens of `logits` [rows, >= V], processed, padded to whole tiles.
+    """The special tokens of `logits` [rows, >= V], processed, padded to whole tiles: zeros, and one kernel.
 
-    allowed: [rows, ceil(V / 32)] int32, or None. tile: tokens a tile.
+    allowed: [rows, ceil(V / 32)] int32, or None. tile: tokens a tile. out: from `Exceptions.empty`, to be overwritten.
     """
-    listed = torch.cat([changes.seen_ids, rows.drafted_of, changes.bias_ids], dim=1).long()
-    listed = torch.nn.functional.pad(listed, (0, -listed.shape[1] % tile), value=-1)
-    listed = torch.where(listed < vocab_size, listed, -1)
-    ids = torch.where(_is_first(listed), listed, -1)
-    num_seen = changes.seen_ids.shape[1]
-    counts = torch.zeros_like(ids)
-    counts[:, :num_seen] = changes.seen_counts
-    in_request = torch.zeros_like(ids, dtype=torch.bool)
-    in_request[:, :num_seen] = ids[:, :num_seen] >= 0
-    biases = ((changes.bias_ids[:, None, :] == ids[..., None]) & (ids >= 0)[..., None]).float()
-    bias = torch.where(biases > 0, changes.biases[:, None, :], 0.0).sum(dim=-1)
+    from draftproof.kernels.device.exceptions_kernel import exceptions_kernel
 
-    of_row = rows.request.long()
-    row_ids = ids[of_row]
-    drafted = rows.drafted_of[of_row]
-    before = (rows.ancestors[..., None] & (drafted[..., None] == row_ids[:, None, :])).sum(dim=1)
-    row_counts = counts[of_row] + before
-    z = logits.gather(1, row_ids.clamp(min=0)).float() + bias[of_row]
-    seen = in_request[of_row] | (row_counts > 0)
-    repetition = changes.repetition[of_row][:, None]
-    z = torch.where(seen, torch.where(z > 0, z / repetition, z * repetition), z)
-    z = z - row_counts.float() * changes.frequency[of_row][:, None]
-    z = z - (row_counts > 0).float() * changes.presence[of_row][:, None]
-    there = row_ids >= 0
-    if allowed is not None:
-        words = allowed.gather(1, row_ids.clamp(min=0) // 32)
-        there &= ((words >> (row_ids % 32).int()) & 1) != 0
-    return Exceptions(_bits(ids, vocab_size), ids.int().contiguous(), torch.where(there, z, -torch.inf).contiguous())
-
-
-def _is_first(ids: torch.Tensor) -> torch.Tensor:
-    """[requests, E] which entries are the first of their id in their row."""
-    ranked, order = ids.sort(dim=1, stable=True)
-    first = torch.ones_like(ranked, dtype=torch.bool)
-    first[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
-    return torch.empty_like(first).scatter_(1, order, first)
-
-
-def _bits(ids: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """[requests, ceil(V / 32)] int32 with a bit for each of the distinct `ids` that isn't negative."""
-    words = torch.zeros((ids.shape[0], -(-vocab_size // 32)), dtype=torch.int64, device=ids.device)
-    bit = torch.where(ids >= 0, torch.bitwise_left_shift(torch.ones_like(ids), ids.clamp(min=0) % 32), 0)
-    words.scatter_add_(1, ids.clamp(min=0) // 32, bit)
-    return torch.where(words >= 1 << 31, words - (1 << 32), words).int()
+    num_seen, num_nodes = changes.seen_ids.shape[1], rows.drafted_of.shape[1]
+    num_bias = changes.bias_ids.shape[1]
+    if out is None:
+        out = Exceptions.empty(rows, num_seen + num_nodes + num_bias, vocab_size, tile, logits.device)
+    out.special.zero_()
+    words = rows.request if allowed is None else allowed
+    num_entries = out.ids.shape[1]
+    exceptions_kernel[(rows.num_rows, num_entries // _CHUNK)](
+        logits, logits.stride(0), words, words.stride(0), (rows.request, rows.offsets),
+        (rows.drafted_of, rows.ancestors), (changes.seen_ids, changes.seen_counts), (changes.bias_ids, changes.biases),
+        (changes.repetition, changes.frequency, changes.presence), out.special, out.special.stride(0), out.ids,
+        out.logits, num_nodes, num_seen, num_bias, num_entries, vocab_size, CHUNK=_CHUNK, OTHERS=16,
+        HAS_ALLOWED=allowed is not None, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    return out
 
 
 def _table(

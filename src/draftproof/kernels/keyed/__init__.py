@@ -8,7 +8,7 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.exceptions import Changes, exceptions_of
+from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
 from draftproof.kernels.launch import Plan, require_triton
 
 
@@ -48,6 +48,7 @@ class KeyedKernel:
         wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
         masses = torch.empty((rows.num_rows, self._plan.parts), dtype=torch.int64, device=device)
         self._drawn = (*ints, wanted, masses)
+        self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
         self._verdict = KeyedVerdict(
             torch.empty((rows.num_requests, nodes), dtype=torch.int32, device=device),
             torch.empty(rows.num_requests, dtype=torch.int32, device=device),
@@ -85,7 +86,9 @@ class KeyedKernel:
             )
         special, exceptions = rows.request, (rows.request, logits, 0)
         if changes is not None and num_exceptions:
-            special, ids, processed = exceptions_of(logits, rows, changes, plan.vocab_size, allowed, plan.tile)
+            special, ids, processed = exceptions_of(
+                logits, rows, changes, plan.vocab_size, allowed, plan.tile, self._exceptions
+            )
             exceptions = (ids, processed, ids.shape[1])
         words = rows.request if allowed is None else allowed
         masks = (words, words.stride(0) if has_allowed else 0, special, special.stride(0) if num_exceptions else 0)
