@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from draftproof import SamplingParams
+from draftproof import ParameterError, SamplingParams
 from draftproof.audit.endpoint import EndpointEngine, check_tokenizer
 from draftproof.audit.engine import EngineError, Refusal, Request
 from draftproof.audit.paired import audit_paired
@@ -117,6 +117,50 @@ def test_ids_are_read_from_logprobs_too(serve: Callable[..., Fake]) -> None:
     assert audit.verdict is Verdict.CONSISTENT and "reported logprobs, largest error, nats" in audit.numbers
 
 
+def test_ids_are_read_from_the_entries_of_logprobs_too(serve: Callable[..., Fake]) -> None:
+    def twist(number: int, body: dict[str, Any], answer: dict[str, Any]) -> Any:
+        choice = answer["choices"][0]
+        ids = choice.pop("token_ids")
+        if "logprobs" in body:
+            choice["logprobs"] = {"content": [{"id": i, "token": "?", "logprob": -1.0} for i in ids]}
+        return 200, {}, json.dumps(answer)
+
+    fake = serve(twist)
+    audit = audited(engine_at(fake, dialect="llama.cpp", concurrency=1), 300)
+    assert audit.verdict is Verdict.CONSISTENT and "reported logprobs, largest error, nats" in audit.numbers
+    assert "logprobs" not in fake.bodies[0] and all(body["logprobs"] == 1 for body in fake.bodies[1:])
+
+
+def test_logprobs_are_asked_for_only_where_they_are_needed(serve: Callable[..., Fake]) -> None:
+    """An engine that is exact only when they are asked for must not be asked for them."""
+    fake = serve()
+    audited(engine_at(fake), 300)
+    assert not any("logprobs" in body for body in fake.bodies)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "fields"),
+    [
+        ("vllm", {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.3, "top_p": 1.0, "logit_bias": {"3": 2.0}}),
+        ("llama.cpp", {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3, "repeat_last_n": -1, "logit_bias": [[3, 2.0]]}),
+    ],
+)
+def test_a_dialect_names_every_sampler_at_its_neutral_value_too(dialect: str, fields: dict[str, Any]) -> None:
+    engine = EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect=dialect)
+    body = engine._body(Request((0,), SamplingParams(repetition_penalty=1.3, logit_bias={3: 2.0}), 1))
+    assert {name: body[name] for name in fields} == fields
+
+
+@pytest.mark.parametrize(("dialect", "refused"), [("openai", "top_k"), ("llama.cpp", "min_tokens")])
+def test_what_a_dialect_has_no_word_for_is_refused(dialect: str, refused: str) -> None:
+    engine = EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect=dialect)
+    engine._body(Request((0,), SamplingParams(), 1))
+    with pytest.raises(Refusal, match=f"has no {refused}"):
+        engine._body(Request((0,), SamplingParams(**{refused: 3}), 1))
+    with pytest.raises(ParameterError, match="dialect"):
+        EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect="other")
+
+
 def no_ids(number: int, body: dict[str, Any], answer: dict[str, Any]) -> Any:
     answer["choices"][0].pop("token_ids")
     return 200, {}, json.dumps(answer)
@@ -160,7 +204,7 @@ def test_a_busy_endpoint_is_asked_again_as_it_says(serve: Callable[..., Fake]) -
 
 
 def test_a_refused_parameter_is_listed(serve: Callable[..., Fake]) -> None:
-    fake = serve(lambda n, b, a: (400, {}, "min_p is not supported") if "min_p" in b else None)
+    fake = serve(lambda n, b, a: (400, {}, "min_p is not supported") if b["min_p"] else None)
     settings = {"plain": SamplingParams(), "min_p": SamplingParams(min_p=0.1)}
     audit = audit_scored(engine_at(fake), table_scorer(), PROMPTS, settings=settings, num_tokens=300, max_tokens=8)
     assert audit.verdict is Verdict.CONSISTENT and "min_p is not supported" in dict(audit.refused)["min_p"]
@@ -176,7 +220,9 @@ def test_down_and_wrong_model(serve: Callable[..., Fake]) -> None:
 
 def test_another_tokenizer_is_an_error(serve: Callable[..., Fake]) -> None:
     engine = engine_at(serve())
-    check_tokenizer(engine, lambda text: {"input_ids": [ord(c) for c in text]}, "abc")
+    assert check_tokenizer(engine, lambda text: {"input_ids": [ord(c) for c in text]}, "abc")
+    unreachable = EndpointEngine("http://127.0.0.1:9/v1", "table", timeout_s=2.0)
+    assert not check_tokenizer(unreachable, lambda text: {"input_ids": [1]}, "abc")
     with pytest.raises(EngineError, match="tokenizer gives"):
         check_tokenizer(engine, lambda text: {"input_ids": [1]}, "abc")
 

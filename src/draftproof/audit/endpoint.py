@@ -1,9 +1,10 @@
 """An OpenAI-compatible completions endpoint under audit, vLLM's extensions used where they are there.
 
 POST {base_url}/completions with the prompt as token ids, so that no tokenizer stands between. Token ids come from
-`return_token_ids` (vLLM 0.10.2 and later) or from logprobs' "token_id:…" strings (`return_tokens_as_token_ids`); an
-endpoint that gives neither gives text: paired mode compares characters, and scored mode needs ids. Retries on 429 and
-503, as Retry-After says; anything else that fails ends the run, which keeps what came before.
+`return_token_ids` (vLLM 0.10.2 and later); an endpoint that doesn't give them is asked for logprobs, whose tokens may
+be "token_id:…" strings (`return_tokens_as_token_ids`) or have ids (llama.cpp). One that gives none of these gives
+text: paired mode compares characters, and scored mode needs ids. Retries on 429 and 503, as Retry-After says; anything
+else that fails ends the run, which keeps what came before.
 """
 
 from __future__ import annotations
@@ -11,19 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from importlib import import_module
 from typing import Any, Final
 
-from draftproof import MissingExtraError, SamplingParams
+from draftproof import MissingExtraError
+from draftproof.audit.dialects import check_dialect, sampling_fields
 from draftproof.audit.engine import EngineError, Generation, Refusal, Request
 from draftproof.audit.statistics.needs import COMMAND
 
-_SENT: Final = {
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "min_tokens", "stop", "stop_token_ids", "ignore_eos", "logit_bias", "allowed_token_ids", "bad_words",
-}  # fmt: skip
-_HERE: Final = {"max_tokens", "seed", "logprobs", "detokenize", "n", "skip_special_tokens"}
 _BUSY: Final = (429, 503)
 _LONGEST_WAIT_S: Final = 60.0
 
@@ -33,7 +29,7 @@ class EndpointEngine:
 
     concurrency: requests in flight. timeout_s: of one request. num_retries: while the endpoint is busy. wants_ids:
     refuse an endpoint that can't give token ids. keyed: the engine behind it is one whose output is a function of
-    position noise.
+    position noise. dialect: whose words it takes, see `dialects`.
     """
 
     def __init__(
@@ -47,12 +43,14 @@ class EndpointEngine:
         num_retries: int = 5,
         wants_ids: bool = True,
         keyed: bool = False,
+        dialect: str = "vllm",
         client: Any = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.name, self.keyed, self.model = f"{base_url} ({model})", keyed, model
         self._concurrency, self._num_retries, self._wants_ids = concurrency, num_retries, wants_ids
         self._sleep, self._checked = sleep, False
+        self._dialect, self._needs_logprobs = check_dialect(dialect), False
         self._base = base_url.rstrip("/")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = client or _httpx().Client(timeout=timeout_s, headers=headers)
@@ -75,46 +73,41 @@ class EndpointEngine:
         self._checked = True
 
     def _body(self, request: Request) -> dict[str, Any]:
-        params, default = request.params, SamplingParams()
-        body: dict[str, Any] = {
-            "model": self.model,
-            "prompt": list(request.prompt_ids),
-            "max_tokens": params.max_tokens,
-            "temperature": params.temperature,
-            "seed": request.seed & 0x7FFFFFFF,
-            "logprobs": params.logprobs or 0,
-            "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
-        }
-        for item in fields(SamplingParams):
-            value = getattr(params, item.name)
-            if item.name in _HERE or value == getattr(default, item.name):
-                continue
-            if item.name not in _SENT:
-                raise Refusal(f"a completions endpoint has no {item.name}")
-            is_bias = item.name == "logit_bias"
-            body[item.name] = {str(k): v for k, v in value.items()} if is_bias else _plain(value)
+        body = {"model": self.model, "prompt": list(request.prompt_ids), **sampling_fields(request, self._dialect)}
+        if request.params.logprobs is not None:
+            body["logprobs"] = request.params.logprobs
+        if self._dialect != "openai":
+            body |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
         return body
 
     def _one(self, body: Mapping[str, Any]) -> Generation:
-        answer = self._call("POST", "/completions", body)
-        choices = answer.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
-            raise EngineError(f"{self._base} answered without choices: {str(answer)[:200]}")
-        choice = choices[0]
-        if choice.get("finish_reason") is None:
-            raise EngineError(f"{self._base} cut an answer short: it has no finish_reason")
+        if self._needs_logprobs:
+            body = {**body, "logprobs": max(body.get("logprobs", 0), 1)}
+        choice = self._choice(body)
         token_ids = _token_ids(choice)
+        if token_ids is None and self._wants_ids and not self._needs_logprobs:
+            self._needs_logprobs = True
+            return self._one(body)
         if token_ids is None:
             if self._wants_ids:
                 raise EngineError(
-                    f"{self._base} gives no token ids (neither token_ids nor logprobs with token_id:…); "
+                    f"{self._base} gives no token ids (neither token_ids nor logprobs with ids); "
                     "use paired mode, which compares texts"
                 )
             return Generation((), text=str(choice.get("text", "")))
         if token_ids and max(token_ids) >= 1 << 31:
             raise EngineError(f"{self._base} answered the token id {max(token_ids)}")
         return Generation(token_ids, logprobs=_logprobs(choice, len(token_ids)), text=choice.get("text"))
+
+    def _choice(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        answer = self._call("POST", "/completions", body)
+        choices = answer.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+            raise EngineError(f"{self._base} answered without choices: {str(answer)[:200]}")
+        choice: Mapping[str, Any] = choices[0]
+        if choice.get("finish_reason") is None:
+            raise EngineError(f"{self._base} cut an answer short: it has no finish_reason")
+        return choice
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         for attempt in range(self._num_retries + 1):
@@ -149,7 +142,8 @@ def check_tokenizer(engine: EndpointEngine, tokenizer: Any, text: str) -> bool:
     """Whether the endpoint's /tokenize could be asked. Raises EngineError if it gives other ids than `tokenizer`."""
     root = engine._base.removesuffix("/v1")
     try:
-        response = engine._client.request("POST", root + "/tokenize", json={"model": engine.model, "prompt": text})
+        asked = {"model": engine.model, "prompt": text, "content": text, "add_special": True}
+        response = engine._client.request("POST", root + "/tokenize", json=asked)
         theirs = response.json().get("tokens") if response.status_code == 200 else None
     except Exception:
         return False
@@ -165,6 +159,9 @@ def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
     given = choice.get("token_ids")
     if isinstance(given, list):
         return tuple(int(i) for i in given)
+    entries = _entries(choice)
+    if entries and all(isinstance(entry.get("id"), int) for entry in entries):
+        return tuple(entry["id"] for entry in entries)
     tokens = (choice.get("logprobs") or {}).get("tokens")
     prefix = "token_id:"
     if isinstance(tokens, list) and tokens and all(str(token).startswith(prefix) for token in tokens):
@@ -172,8 +169,16 @@ def _token_ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
     return None
 
 
+def _entries(choice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """logprobs in the form of chat completions, which llama.cpp gives here too."""
+    content = (choice.get("logprobs") or {}).get("content")
+    if not isinstance(content, list) or not all(isinstance(entry, Mapping) for entry in content):
+        return []
+    return list(content)
+
+
 def _logprobs(choice: Mapping[str, Any], num_tokens: int) -> tuple[float, ...] | None:
-    given = (choice.get("logprobs") or {}).get("token_logprobs")
+    given = [entry.get("logprob") for entry in _entries(choice)] or (choice.get("logprobs") or {}).get("token_logprobs")
     if not isinstance(given, list) or len(given) != num_tokens or any(value is None for value in given):
         return None
     return tuple(float(value) for value in given)
@@ -184,10 +189,6 @@ def _wait_s(retry_after: str | None, attempt: int) -> float:
         return min(float(retry_after or ""), _LONGEST_WAIT_S)
     except ValueError:
         return float(min(2**attempt, _LONGEST_WAIT_S))
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _httpx() -> Any:

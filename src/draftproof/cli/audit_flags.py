@@ -35,6 +35,8 @@ asked_flags = together(
     click.option("--max-tokens", type=Number(int), default=64, show_default=True, help="Of each output."),
     click.option("--batch-size", type=Number(int), default=16, show_default=True, help="Requests handed over at once."),
     click.option("--endpoint-model", metavar="NAME", help="The model's name at an http(s) engine."),
+    click.option("--endpoint-dialect", metavar="{vllm,llama.cpp,openai}", default="vllm", show_default=True,
+                 help="Whose words for sampling parameters an http(s) engine takes."),
 )  # fmt: skip
 engine_flag = click.option(
     "--engine", default="ours", show_default=True, metavar="ENGINE",

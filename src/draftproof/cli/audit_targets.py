@@ -75,7 +75,10 @@ def open_audited(text: str, given: Mapping[str, Any], llm: LLM | None, drafter: 
                 "endpoint_model", None, "the model's name at the endpoint", "add --endpoint-model NAME"
             )
         key = os.environ.get("OPENAI_API_KEY")
-        engine = EndpointEngine(text, given["endpoint_model"], api_key=key, wants_ids=given.get("wants_ids", True))
+        engine = EndpointEngine(
+            text, given["endpoint_model"], api_key=key, wants_ids=given.get("wants_ids", True),
+            dialect=given.get("endpoint_dialect") or "vllm",
+        )  # fmt: skip
         if llm is not None:
             _compare_tokenizers(engine, llm)
         return engine
