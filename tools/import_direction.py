@@ -32,8 +32,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "grammar": GRAMMAR,
     "kernels": BASE | {"kernels"},
     # A draft model is a target of the drafter's own: loaded, and driven through the interface alone. Learned drafters
-    # keep keys and values of their own in the targets' cache.
-    "drafters": VERIFY | {"grammar", "drafters", "targets.base", "targets.load", "targets.cache", "targets.masks"},
+    # keep keys and values of their own in the targets' cache, and know the embedded model, which we have trained for.
+    "drafters": VERIFY
+    | {"grammar", "drafters"}
+    | {f"targets.{name}" for name in ("base", "load", "cache", "masks", "embedded")},
     "targets": VERIFY | {"targets"},
     "engine": ENGINE,
     "outputs": ENGINE | {"outputs", "chat"},

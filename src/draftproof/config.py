@@ -59,7 +59,8 @@ class SpeculativeConfig(_FromMapping):
     draft_length: "auto" chooses 0 to num_speculative_tokens before each pass; "fixed" drafts that many.
     verifier: keyed (replay guarantee; greedy at temperature 0), match, rejection, block (exact-law); traversal,
     recursive, hybrid, multi_round, k_seq, multi_path_block (exact-law, rules for trees that were drawn).
-    model: draft_model's folder, GGUF file or hub name; a learned drafter's folder or hub name.
+    model: draft_model's folder, GGUF file or hub name; a learned drafter's folder or hub name, None for the one that
+    this package brings along for the embedded model.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
     prompt_lookup_min as its shortest match.
     share_target_noise: under keyed, let the drafter draw with the target's own noise.
@@ -105,12 +106,11 @@ class SpeculativeConfig(_FromMapping):
                 "confidence_threshold", self.confidence_threshold, f"left out with the method {self.method}",
                 "dspark alone has a head that says how sure it is",
             )  # fmt: skip
-        if (self.method in ("draft_model", *LEARNED_METHODS)) != (self.model is not None):
+        if self.method == "draft_model" and self.model is None:
+            raise ParameterError("model", None, "a folder, GGUF file or hub name with the method draft_model")
+        if self.model is not None and self.method not in ("draft_model", *LEARNED_METHODS):
             raise ParameterError(
-                "model",
-                self.model,
-                f"a folder or hub name with the methods draft_model (also a GGUF file), {', '.join(LEARNED_METHODS)}, "
-                "and unset with the others",
+                "model", self.model, f"unset with the methods {', '.join(LOOKUP_METHODS)}, which have no weights"
             )
         check_topology(self)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from draftproof import LLM, SamplingParams
 from draftproof.bench.grid import Cell, cells
 from draftproof.bench.plots import plot
-from draftproof.bench.prompts import BUILT_IN
+from draftproof.bench.prompts import BUILT_IN, KINDS, built_in
 from draftproof.bench.trees import Figure, Measured, Prompt, advice, figures, measure, read_prompts
 from draftproof.config import TREE_VERIFIERS, SpeculativeConfig
 from draftproof.drafters import make_drafter
@@ -94,7 +94,10 @@ def test_prompts_from_a_file(tmp_path):
             read_prompts(path)
     with pytest.raises(ParameterError, match="prompts"):
         read_prompts(tmp_path / "none")
-    assert len({prompt.kind for prompt in BUILT_IN}) == 6
+    assert [prompt.kind for prompt in BUILT_IN] == [kind for kind in KINDS for _ in range(2)]
+    every = built_in()
+    assert [prompt.kind for prompt in every] == [kind for kind in KINDS for _ in range(20)]
+    assert len({prompt.text for prompt in every}) == 120
 
 
 def test_a_plot_is_a_document_with_a_line_for_each_rule():

@@ -197,8 +197,7 @@ def test_a_learned_drafter_and_its_spellings() -> None:
     for spelling, method in (("EAGLE3", "eagle3"), ("draft-dspark", "dspark"), ("dflash", "dflash")):
         config = speculative_config(parse("--method", spelling, "-md", "folder"))
         assert config == SpeculativeConfig(method=method, model="folder")
-    with pytest.raises(ParameterError, match="draft_model=None.*eagle3"):
-        speculative_config(parse("--method", "EAGLE3"))
+    assert speculative_config(parse("--method", "EAGLE3")) == SpeculativeConfig(method="eagle3")
 
 
 @pytest.mark.parametrize("arguments", [["--method", "ngram", "-md", "x"], ["--method", "draft_model"]])

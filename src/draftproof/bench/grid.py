@@ -66,4 +66,6 @@ def cells(
             if name in verifiers and not greedy:
                 depth = min(DEFAULT_TREE_DEPTH, num_nodes)
                 yield Cell(f"drawn tree, {name}", num_nodes, {**tree, "verifier": name, "max_tree_depth": depth})
-        yield Cell("tree, auto", num_nodes, {**tree, "verifier": "keyed", "draft_length": AUTO})
+        for topology in ("tree", "auto"):
+            fields = {**tree, "topology": topology, "verifier": "keyed", "draft_length": AUTO}
+            yield Cell("tree, auto" if topology == "tree" else "chain or tree, auto", num_nodes, fields)

@@ -8,7 +8,6 @@ which is what another set of prompts would vary.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,14 +15,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from draftproof.bench.grid import Cell
+from draftproof.bench.ratio import ratio
 from draftproof.errors import ParameterError
 
 if TYPE_CHECKING:
     from draftproof.drafters.base import Drafter
     from draftproof.llm import LLM
     from draftproof.params import SamplingParams
-
-NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,7 @@ def measure(
     from draftproof.llm import LLM
 
     many = [replace(params, seed=(params.seed or 0) + index) for index in range(len(prompts))]
-    ids = [_ids(plain, prompt.text) for prompt in prompts]
+    ids = [prompt_ids(plain, prompt.text) for prompt in prompts]
     for cell in cells:
         config = SpeculativeConfig(**method, **cell.fields)
         used = drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
@@ -127,7 +125,8 @@ def measure(
             advance()
 
 
-def _ids(llm: LLM, text: str) -> list[int]:
+def prompt_ids(llm: LLM, text: str) -> list[int]:
+    """A prompt's token ids, as a chat where the model has a template."""
     if llm.has_chat_template:
         return llm.encode_chat([{"role": "user", "content": text}])
     return [int(i) for i in llm.tokenizer(text)["input_ids"]]
@@ -149,10 +148,8 @@ def figures(measured: Sequence[Measured], drafter: str, params: SamplingParams) 
 
 
 def _figure(items: Sequence[Measured], kind: str, drafter: str, params: SamplingParams) -> Figure:
-    tokens, passes = sum(item.num_tokens for item in items), sum(item.num_passes for item in items)
-    rate, count = tokens / passes, len(items)
-    residuals = [item.num_tokens - rate * item.num_passes for item in items]
-    spread = math.sqrt(sum(value * value for value in residuals) / max(count - 1, 1))
+    rate, half_width = ratio([(item.num_tokens, item.num_passes) for item in items])
+    passes = sum(item.num_passes for item in items)
     cell = items[0].cell
     return Figure(
         drafter=drafter,
@@ -163,10 +160,10 @@ def _figure(items: Sequence[Measured], kind: str, drafter: str, params: Sampling
         num_nodes=cell.num_nodes,
         kind=kind,
         tokens_per_pass=rate,
-        half_width=NORMAL_95 * spread * math.sqrt(count) / passes if count > 1 else math.inf,
-        tokens_per_second=tokens / sum(item.seconds for item in items),
+        half_width=half_width,
+        tokens_per_second=sum(item.num_tokens for item in items) / sum(item.seconds for item in items),
         nodes_per_pass=sum(item.num_drafted for item in items) / passes,
-        num_prompts=count,
+        num_prompts=len(items),
     )
 
 

@@ -1,4 +1,5 @@
-"""`draftproof bench`: measurements on this machine. `trees` sets ways of drafting and verifying side by side."""
+"""`draftproof bench`: measurements on this machine. `trees` sets ways of drafting and verifying side by side;
+`acceptance` is in a file of its own."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from typing import Any
 
 import click
 
+from draftproof.cli.bench_acceptance import acceptance
 from draftproof.cli.engine_flags import engine_config
 from draftproof.cli.loading import model_name, open_engine, versions
 from draftproof.cli.output import counted_progress, new_table, note, print_document, print_table, write
-from draftproof.cli.values import Number
+from draftproof.cli.values import Number, numbers, words
 from draftproof.cli.verb import SETTINGS, VerbGroup, verb
 from draftproof.config import CHAIN_VERIFIERS, LOOKUP_METHODS, METHODS, TREE_BUILDERS, TREE_VERIFIERS
 from draftproof.errors import ParameterError
@@ -70,6 +72,7 @@ def trees(**given: Any) -> None:
 
 
 bench.add_command(trees)
+bench.add_command(acceptance)
 
 
 def _simulated(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,9 +99,9 @@ def _measured(given: Mapping[str, Any]) -> dict[str, Any]:
 
     method = _method(given)
     prompts = BUILT_IN if given["prompts"] is None else read_prompts(given["prompts"], given["num_per_kind"])
-    nodes, weights = _numbers(given, "nodes", int), _numbers(given, "noise_weights", float)
-    temperatures = _numbers(given, "temperatures", float)
-    builders, rivals = _words(given, "builders", TREE_BUILDERS), _words(given, "verifiers", _RIVALS)
+    nodes, weights = numbers(given, "nodes", int), numbers(given, "noise_weights", float)
+    temperatures = numbers(given, "temperatures", float)
+    builders, rivals = words(given, "builders", TREE_BUILDERS), words(given, "verifiers", _RIVALS)
     config = engine_config({**given, "max_model_len": None, "invariant_width": max([*nodes, 15]) + 1})
     plain = open_engine(config, None)
     from draftproof.config import SpeculativeConfig
@@ -142,21 +145,6 @@ def _method(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _setting(temperature: float, top_p: float) -> str:
     return f"T={temperature:g}" + (f", top-p {top_p:g}" if top_p < 1 else "")
-
-
-def _numbers(given: Mapping[str, Any], name: str, kind: type) -> list[Any]:
-    try:
-        return [kind(part) for part in given[name].split(",")]
-    except ValueError:
-        raise ParameterError(name, given[name], f"{kind.__name__} numbers with commas between them") from None
-
-
-def _words(given: Mapping[str, Any], name: str, allowed: Sequence[str]) -> list[str]:
-    words = [word for word in given[name].split(",") if word]
-    for word in words:
-        if word not in allowed:
-            raise ParameterError(name, word, f"of {', '.join(allowed)}")
-    return words
 
 
 def _rows(found: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:

@@ -96,7 +96,8 @@ _SPECULATION_OPTIONS: Final = (
                  metavar=choice(METHODS), help="How to draft. [default: ngram, or draft_model with --draft-model]"),
     click.option("--draft-model", "-md", cls=AliasedOption,
                  aliases=("--model-draft", "--spec-draft-model", "--speculative-draft-model-path"),
-                 metavar="MODEL", help="A smaller model with the same tokenizer, or a learned drafter's folder."),
+                 metavar="MODEL", help="A smaller model with the same tokenizer, or a learned drafter's folder. "
+                 "[default for learned drafters: ours, for the embedded model]"),
     click.option("--num-speculative-tokens", "-k", "--num-draft-tokens", cls=AliasedOption,
                  aliases=("--spec-draft-n-max", "--speculative-num-draft-tokens"), type=Number(int),
                  help=f"Drafted tokens per pass, 1 to {MAX_SPECULATIVE_TOKENS}; the most with --draft-length auto. "
@@ -191,7 +192,7 @@ def speculative_config(given: Mapping[str, Any]) -> SpeculativeConfig | None:
         values["method"] = "draft_model"
     method = values.get("method", "ngram")
     with_model = ("draft_model", *LEARNED_METHODS)
-    if method in with_model and draft_model is None:
+    if method == "draft_model" and draft_model is None:
         raise ParameterError("draft_model", None, f"a folder or hub name with the method {method}")
     if method in METHODS and method not in with_model and draft_model is not None:
         raise ParameterError("draft_model", draft_model, f"left out with the method {method}")

@@ -4,13 +4,15 @@ what is allowed, in the same words as from Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from draftproof.errors import ParameterError
+
+NumberT = TypeVar("NumberT", int, float)
 
 # Generic in newer releases of click only.
 if TYPE_CHECKING:
@@ -75,3 +77,21 @@ def to_biases(texts: Iterable[str]) -> dict[int, float]:
             raise ParameterError("logit_bias", text, "given once for each token id")
         biases[token_id] = bias
     return biases
+
+
+def numbers(given: Mapping[str, Any], name: str, kind: Callable[[str], NumberT]) -> list[NumberT]:
+    """The numbers of an option that takes several, with commas between them. Raises ParameterError."""
+    try:
+        return [kind(part) for part in given[name].split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ParameterError(name, given[name], f"{what} with commas between them") from None
+
+
+def words(given: Mapping[str, Any], name: str, allowed: Sequence[str]) -> list[str]:
+    """The words of an option that takes several, with commas between them. Raises ParameterError."""
+    found = [word for word in given[name].split(",") if word]
+    for word in found:
+        if word not in allowed:
+            raise ParameterError(name, word, f"of {', '.join(allowed)}")
+    return found

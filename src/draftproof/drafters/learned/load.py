@@ -26,6 +26,7 @@ from draftproof.drafters.learned.eagle3 import ChainModel, Eagle3Model
 from draftproof.drafters.learned.head import TargetEnds, check_same_target
 from draftproof.drafters.learned.layout import BlockLayout, tell
 from draftproof.drafters.learned.mtp import MTPModel
+from draftproof.drafters.learned.own import own_drafter
 from draftproof.drafters.learned.packaging import block_layouts
 from draftproof.drafters.learned.probe import settled
 from draftproof.drafters.learned.vocab import VocabMap
@@ -41,14 +42,16 @@ def load_learned(config: SpeculativeConfig, target: Any, chain: SamplerChain) ->
 
     Raises what `load_block_drafter` and `load_chain_drafter` raise, and ParameterError.
     """
+    check_target(target)
+    model = own_drafter(config.method, target) if config.model is None else config.model
     if config.method in ("eagle3", "mtp"):
-        return load_chain_drafter(str(config.model), target, chain, method=config.method)
+        return load_chain_drafter(model, target, chain, method=config.method)
     drafter = load_block_drafter(
-        str(config.model), target, chain, method=config.method, confidence_threshold=config.confidence_threshold
+        model, target, chain, method=config.method, confidence_threshold=config.confidence_threshold
     )
     if config.confidence_threshold and not drafter.layout.has_confidence:
         raise ParameterError(
-            "confidence_threshold", config.confidence_threshold, f"0 with {config.model}", "it has no confidence head"
+            "confidence_threshold", config.confidence_threshold, f"0 with {model}", "it has no confidence head"
         )
     most = drafter.layout.num_drafts
     if config.topology == "chain" and config.num_speculative_tokens > most:
