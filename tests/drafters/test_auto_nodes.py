@@ -12,12 +12,19 @@ from draftproof.config import SpeculativeConfig
 from draftproof.drafters.anticipating import CuttingNodes
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.auto_nodes import AutoNodes
+from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.costs import LearnedCosts, Load
 from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE
 from draftproof.drafters.policies import policy_for
-from draftproof.drafters.tree.survival import STRENGTH, Survival
+from draftproof.drafters.tree import BestFirst, TreeDrafter
+from draftproof.drafters.tree.survival import FIRST_YIELD, STRENGTH, Survival, Yields
 from draftproof.engine.drafting import _anticipating
 from draftproof.errors import ParameterError
+from draftproof.noise import KeyedNoise
+from draftproof.params import SamplingParams
+from draftproof.sampling import History, resolve
 from draftproof.verify import VERIFIERS, get_verifier
+from tests.drafters.tree.tables import TableSource, uneven_table
 
 PLAIN_SECONDS = 0.02
 
@@ -166,3 +173,94 @@ def test_survival_takes_weights_at_their_word_at_first_and_learns():
     after = survival.of(weights)
     assert np.all(after < 0.05) and after[0] <= STRENGTH * math.exp(-0.25) / (220 + STRENGTH)
     assert np.all(survival.of(np.array([-math.inf, -1e9])) <= after.min())
+
+
+def settled(policy, *, num_passes=40, accepted=2, added=0.5):
+    """A request whose passes over 9 tokens have cost `added` plain steps more and got `accepted` tokens each."""
+    for _ in range(num_passes):
+        size = 8 if policy.num_tokens(None) else 0
+        policy.observe_draft_cost(size, 0.0)
+        policy.observe(size, accepted if size else 0, None)
+        policy.observe_cost(1 + size, PLAIN_SECONDS * (1 + (added if size else 0)))
+    policy.num_tokens(None)
+    return policy
+
+
+def test_a_round_is_run_while_it_adds_more_than_its_time_is_worth():
+    """Two emitted tokens of 3 a pass and 1.5 plain steps: a round of half a plain step must add one token."""
+    policy = settled(CuttingNodes(8).for_request())
+    policy.observe_round(0.5 * PLAIN_SECONDS)
+    rate = policy._rate() * PLAIN_SECONDS
+    assert rate == pytest.approx(2.0, rel=0.1)
+    assert policy.is_worth_round(0.5 * rate + 0.01) and not policy.is_worth_round(0.5 * rate - 0.01)
+    assert policy.net(2, 8, 0.0) == pytest.approx(2 - rate * 0.5, rel=0.05)
+    assert policy.net(2, 8, PLAIN_SECONDS) == pytest.approx(policy.net(2, 8, 0.0) - rate)
+
+
+def test_what_a_draft_adds_to_a_shared_pass_costs_everybody():
+    """Four requests: the same seconds more cost four times the tokens, and fewer nodes are worth them."""
+    survival = np.full(8, 0.2)
+    worth = {}
+    for num_requests in (1, 4):
+        policy = CuttingNodes(8)
+        for _ in range(30):
+            for others in (0, 8):
+                load = Load(num_requests, (num_requests - 1) * (1 + others))
+                for width in (1, 9):
+                    total = width + load.num_other_tokens
+                    policy.observe_cost(width, PLAIN_SECONDS * (1 + 0.1 * (total - num_requests)), load)
+        worth[num_requests] = policy.value(survival)
+    # Eight nodes: 1.6 tokens expected, .8 plain passes of one or of four tokens.
+    assert worth[1] == pytest.approx(0.8, rel=0.05) and worth[4] == 0
+
+
+def test_contexts_of_two_lengths_by_turns_have_a_level_each():
+    costs = LearnedCosts()
+    short, long = Load(1, 0, 100), Load(1, 0, 8000)
+    for _ in range(40):
+        for load, plain in ((short, 0.010), (long, 0.030)):
+            costs.observe_pass(1, plain, load)
+            costs.observe_pass(9, 1.5 * plain, load)
+    costs.observe_pass(1, 0.010, short)
+    assert costs.of_pass(1) == pytest.approx(0.010, rel=0.02) and costs.of_pass(9) == pytest.approx(0.015, rel=0.05)
+    costs.observe_pass(1, 0.030, long)
+    assert costs.of_pass(1) == pytest.approx(0.030, rel=0.02) and costs.of_pass(9) == pytest.approx(0.045, rel=0.05)
+
+
+def test_yields_are_learned_by_round_and_passed_on():
+    yields = Yields()
+    assert yields.of(0) == yields.of(5) == FIRST_YIELD
+    for _ in range(400):
+        yields.observe(0, 0.5, 1.0)
+        yields.observe(1, 0.1, 1.0)
+    assert yields.of(0) == pytest.approx(0.5, abs=1e-3) and yields.of(7) == pytest.approx(0.1, abs=1e-3)
+    yields.observe(1, 9.0, 0.0)
+    assert yields.of(1) == pytest.approx(0.1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("pass_seconds", "is_grown"), [(0.0002, True), (0.5 * PLAIN_SECONDS, False)])
+def test_a_drafter_stops_growing_where_its_passes_cost_too_much(pass_seconds, is_grown, monkeypatch):
+    """A table's laws, by a clock on which a round of expansions takes as long as it is told to."""
+    now = [0.0]
+    monkeypatch.setattr("draftproof.drafters.tree.drafter.perf_counter", lambda: now[0])
+    table = uneven_table(6, 1)
+
+    class Slow(TableSource):
+        def laws_after(self, trees, num_new):
+            now[0] += pass_seconds
+            return super().laws_after(trees, num_new)
+
+    policy, drafter = CuttingNodes(8).for_request(), TreeDrafter(Slow(table), BestFirst(6, 2, num_children=4))
+    row = resolve(SamplingParams(temperature=1.0), None, 6)
+    rounds = []
+    for index in range(60):
+        num_tokens, context = policy.num_tokens(None), [index % 6, index % 5]
+        before = drafter.source.num_rounds
+        ask = DraftRequest(0, context, num_tokens, KeyedNoise(index), True, row, History(context), anticipating=policy)
+        draft = drafter.propose([ask])[0]
+        if num_tokens:
+            rounds.append(drafter.source.num_rounds - before - 1)
+        policy.observe_draft_cost(len(draft), 0.0)
+        policy.observe(len(draft), min(len(draft), 1), None)
+        policy.observe_cost(1 + len(draft), PLAIN_SECONDS * (1 + 0.02 * len(draft)))
+    assert len(rounds) > 30 and (np.mean(rounds[20:]) > 1) == is_grown

@@ -1,0 +1,184 @@
+"""What adapts itself, against plain decoding and against the best fixed setting in hindsight.
+
+    python -m benchmarks.trees.adaptive random_words --method suffix
+    python -m benchmarks.trees.adaptive stream --method eagle3 --model FOLDER --prompts FILE
+
+random_words: prompts of random tokens at a temperature where nothing can be guessed; auto over plain, >= .97.
+stream: a mixed stream of prompts through one engine; auto's tokens per second over those of the best fixed setting,
+chosen in hindsight for each kind of prompt, >= .97; and over the best keyed chain, >= 1.15 at T = 1 and 1.1 at T = 0.
+Every way decodes a prompt before the next prompt's turn, so that the machine's load falls on all of them alike. Under
+keyed all of them emit the same text; a text that differs fails the run (`invariant` is on).
+--clock cpu counts the thread's own processor time, for a machine that others use; run it with one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import draftproof.drafters.tree.drafter as tree_drafter
+import draftproof.engine.drafting as drafting
+import draftproof.engine.step as step
+from benchmarks.first.common import machine, pruned_drafter
+from benchmarks.trees.common import add_model_flags, open_target
+from draftproof import LLM, SamplingParams
+from draftproof.bench.prompts import built_in
+from draftproof.bench.trees import Prompt, read_prompts
+from draftproof.config import SpeculativeConfig
+from draftproof.core import Key, Purpose
+from draftproof.drafters import make_drafter
+from draftproof.drafters.tree import tree_drafter_of
+from draftproof.noise import KeyedNoise
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.thread_time}
+CHAINS = {
+    "chain 3": {"num_speculative_tokens": 3, "draft_length": "fixed"},
+    "chain 5": {"num_speculative_tokens": 5, "draft_length": "fixed"},
+    "chain 7": {"num_speculative_tokens": 7, "draft_length": "fixed"},
+    "chain, auto": {"num_speculative_tokens": 7},
+}
+TREES = {
+    f"tree {nodes}, zeta {weight:g}": {
+        "topology": "tree",
+        "num_tree_nodes": nodes,
+        "draft_length": "fixed",
+        "noise_weight": weight,
+        "sharpness": 1.0,
+    }
+    for nodes in (8, 16, 32)
+    for weight in (1.0, 0.5)
+}
+AUTO = {"auto": {"topology": "auto", "num_tree_nodes": 32}}
+
+
+class Ways:
+    """Engines over one target and one drafter's weights, "plain" among them."""
+
+    def __init__(self, args: argparse.Namespace, ways: dict[str, dict[str, Any]], opened: tuple[Any, Any]) -> None:
+        target, tokenizer = opened
+        self.llms = {"plain": LLM.from_target(target, tokenizer)}
+        plain = self.llms["plain"]
+        method = {"method": args.method, "model": args.model}
+        if args.method == "draft_model" and args.model is None:
+            drafter, method = pruned_drafter(plain, args.dtype), {"method": "draft_model", "model": "layers"}
+        else:
+            drafter = make_drafter(SpeculativeConfig(**method), target, tokenizer, plain.chain)
+        for name, fields in ways.items():
+            config = SpeculativeConfig(**method, **fields)
+            used = drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
+            self.llms[name] = LLM.from_target(target, tokenizer, speculative_config=config, drafter=used)
+
+    def run(self, name: str, token_ids: list[int], params: SamplingParams, clock: Callable[[], float]) -> Any:
+        """(seconds, passes, token ids)."""
+        began = clock()
+        [output] = self.llms[name].generate([token_ids], params)
+        return clock() - began, output.metrics.num_passes, output.outputs[0].token_ids
+
+
+def random_words(args: argparse.Namespace) -> dict[str, Any]:
+    """Auto over plain where nothing can be guessed."""
+    clock = CLOCKS[args.clock]
+    ways = Ways(args, AUTO, open_target(args))
+    size = ways.llms["plain"].target.vocab_size
+    seconds, tokens, passes = {"plain": 0.0, "auto": 0.0}, 0, 0
+    for index in range(args.num_prompts + 1):
+        words = KeyedNoise(args.seed + index).field(Key(Purpose.DRAFT, 0), 32).astype("int64") % size
+        params = SamplingParams(
+            temperature=2.0, seed=args.seed + index, max_tokens=args.max_tokens, ignore_eos=True, detokenize=False
+        )
+        runs = {name: ways.run(name, words.tolist(), params, clock) for name in _turned(seconds, index)}
+        _check_same(runs)
+        # The first prompt warms up: what adapts goes on with what it has learned, as an engine does.
+        if index:
+            for name, run in runs.items():
+                seconds[name] += run[0]
+            tokens, passes = tokens + len(runs["plain"][2]), passes + runs["auto"][1]
+    return {"ratio": seconds["plain"] / seconds["auto"], "bar": 0.97, "tokens": tokens, "auto_passes": passes}
+
+
+def stream(args: argparse.Namespace) -> dict[str, Any]:
+    """A mixed stream: kinds by turns."""
+    clock, prompts = CLOCKS[args.clock], _mixed(args)
+    ways = Ways(args, {**CHAINS, **TREES, **AUTO}, open_target(args))
+    names, kinds = list(ways.llms), list(dict.fromkeys(prompt.kind for prompt in prompts))
+    seconds = {name: dict.fromkeys(kinds, 0.0) for name in names}
+    passes, tokens = dict.fromkeys(names, 0), dict.fromkeys(kinds, 0)
+    for index, prompt in enumerate(prompts):
+        ids = ways.llms["plain"].encode_chat([{"role": "user", "content": prompt.text}])
+        params = SamplingParams(
+            temperature=args.temperature, top_p=args.top_p, seed=args.seed + index, max_tokens=args.max_tokens
+        )
+        runs = {name: ways.run(name, ids, params, clock) for name in _turned(names, index)}
+        _check_same(runs)
+        tokens[prompt.kind] += len(runs["plain"][2])
+        for name, run in runs.items():
+            seconds[name][prompt.kind] += run[0]
+            passes[name] += run[1]
+        print(index, prompt.kind, {name: f"{run[0]:.2f}" for name, run in runs.items()}, file=sys.stderr, flush=True)
+    total, all_seconds = sum(tokens.values()), {name: sum(seconds[name].values()) for name in names}
+    fixed = [name for name in names if name not in ("auto", "chain, auto")]
+    hindsight = sum(min(seconds[name][kind] for name in fixed) for kind in kinds)
+    chain = min(all_seconds[name] for name in CHAINS)
+    return {
+        "tokens_per_pass": {name: total / passes[name] for name in names},
+        "tokens_per_second": {name: total / all_seconds[name] for name in names},
+        "best_fixed": {kind: min(fixed, key=lambda name, kind=kind: seconds[name][kind]) for kind in kinds},
+        "auto_over_plain": {kind: seconds["plain"][kind] / seconds["auto"][kind] for kind in kinds},
+        "auto_over_hindsight": hindsight / all_seconds["auto"],
+        "auto_over_best_chain": chain / all_seconds["auto"],
+        "plans": _plans(ways.llms["auto"]),
+    }
+
+
+def _plans(llm: LLM) -> Any:
+    plans = getattr(llm.drafter, "plans", None)
+    return plans.means() if hasattr(plans, "means") else None
+
+
+def _mixed(args: argparse.Namespace) -> list[Prompt]:
+    prompts = built_in() if args.prompts is None else read_prompts(args.prompts)
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    per_kind = -(-args.num_prompts // len(by_kind))
+    turns = [kept[i % len(kept)] for i in range(per_kind) for kept in by_kind.values()]
+    return turns[: args.num_prompts]
+
+
+def _turned(names: Sequence[str] | dict[str, float], index: int) -> list[str]:
+    """Another one begins each time."""
+    listed = list(names)
+    first = index % len(listed)
+    return listed[first:] + listed[:first]
+
+
+def _check_same(runs: dict[str, Any]) -> None:
+    for name, run in runs.items():
+        if run[2] != runs["plain"][2]:
+            raise SystemExit(f"{name} emitted another text than plain decoding")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("random_words", "stream"))
+    add_model_flags(parser)
+    parser.add_argument("--prompts", type=Path)
+    parser.add_argument("--num-prompts", type=int, default=60)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    for module in (step, drafting, tree_drafter):
+        module.perf_counter = CLOCKS[args.clock]  # type: ignore[attr-defined]
+    found = {"random_words": random_words, "stream": stream}[args.what](args)
+    settings = {name: str(value) for name, value in vars(args).items()}
+    print(json.dumps({**found, "machine": machine(), "settings": settings}))
+
+
+if __name__ == "__main__":
+    main()
