@@ -90,6 +90,19 @@ def test_a_bad_row_is_its_requests_own_fault(value: float, fault: int, kind: str
     assert [token >= 0 for token in token_ids.tolist()] == [True, False, True]
 
 
+@pytest.mark.parametrize("kind", ["plain", "greedy", "top-p", "min-p"])
+def test_a_penalised_tokens_bad_logit_is_a_fault_too(kind: str, device: str) -> None:
+    torch.manual_seed(7)
+    logits = torch.randn(2, 256)
+    logits[1, 17] = float("nan")
+    params = [dataclasses.replace(KINDS[kind], presence_penalty=0.5)] * 2
+    rows = Rows.of_drafts([3, 3], [[], []], device=device)
+    requests = Requests.of(params, [1, 2], device=device, changed=True)
+    changes = Changes.of(params, [[17, 5]] * 2, [[], []], device=device)
+    _, faults = draw(logits.to(device), rows, requests, changes=changes)
+    assert faults.tolist() == [0, 1]
+
+
 def test_masks_and_padded_rows(device: str) -> None:
     torch.manual_seed(8)
     logits = torch.full((2, 300), float("nan"))

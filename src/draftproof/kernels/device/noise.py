@@ -5,7 +5,8 @@ Layout version 1: Philox4x32-7 with counter (token id // 4, position, sample ind
 A token's score is y - log2 E in base 2: y = z / (T log 2), E = -log(1 - v), v = (k + 1/2) / 2^32. The race's winner
 has the largest score. Most tokens can't win, and finding that out needs no logarithm: since E >= v and
 log2(1 + m) >= m, the exponent and mantissa bits of float(k), read as a fixed-point number, bound -log2 E from above by
-at most .0861 too much (`screened`). Only where a tile's best bound reaches the best score so far are scores made.
+at most .0861 too much (`screened`). It is asked of a quad at once, with its largest logit and its smallest word. Only
+where that reaches the second best score so far are scores made.
 """
 
 import triton
@@ -39,9 +40,14 @@ def field_at(token_ids, noise):
 
 
 @triton.jit
-def screened(y, k):
-    """An upper bound of the score, less SHIFT. A few 1e-5 of rounding are the caller's slack to give."""
-    return y - k.to(tl.float32).to(tl.int32, bitcast=True).to(tl.float32) * 1.1920928955078125e-07
+def screened(z, scale, k):
+    """An upper bound of z * scale - log2 E, less SHIFT. Up to 1e-4 of rounding is the caller's slack to give.
+
+    The bits of float(k) are read as 2^23 + bits / 2^8 by putting them into a mantissa: no second conversion.
+    """
+    bits = k.to(tl.float32).to(tl.int32, bitcast=True)
+    raised = ((bits >> 8) | 0x4B000000).to(tl.float32, bitcast=True)
+    return tl.fma(raised, -3.0517578125e-05, tl.fma(z, scale, 256.0))
 
 
 @triton.jit

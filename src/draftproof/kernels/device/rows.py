@@ -10,6 +10,47 @@ import triton.language as tl
 
 
 @triton.jit
+def load_packed(quads_ptr, quad, inside, KIND: tl.constexpr):
+    """[QUADS] int64: four 16-bit logits each; four times -inf where not `inside`."""
+    if KIND == "bf16":
+        packed = tl.load(quads_ptr + quad, mask=inside, other=-35747867511423104)
+    else:
+        packed = tl.load(quads_ptr + quad, mask=inside, other=-287953294993589248)
+    return packed
+
+
+@triton.jit
+def unpack(packed, quad, vocab_size, KIND: tl.constexpr, EVEN: tl.constexpr):
+    """z0..z3 [QUADS] float32 of packed quads; -inf beyond the vocabulary."""
+    low, high = packed.to(tl.uint32), (packed >> 32).to(tl.uint32)
+    if KIND == "bf16":
+        z0, z1 = (low << 16).to(tl.float32, bitcast=True), (low & 0xFFFF0000).to(tl.float32, bitcast=True)
+        z2, z3 = (high << 16).to(tl.float32, bitcast=True), (high & 0xFFFF0000).to(tl.float32, bitcast=True)
+    else:
+        z0 = low.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        z1 = (low >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        z2 = high.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+        z3 = (high >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
+    if not EVEN:
+        z1 = tl.where(4 * quad + 1 < vocab_size, z1, -float("inf"))
+        z2 = tl.where(4 * quad + 2 < vocab_size, z2, -float("inf"))
+        z3 = tl.where(4 * quad + 3 < vocab_size, z3, -float("inf"))
+    return z0, z1, z2, z3
+
+
+@triton.jit
+def load_four(row, quad, vocab_size, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """(z [4] float32, token ids [4]) of one quad's plain tokens; -inf where there is none."""
+    ids = 4 * quad + tl.arange(0, 4)
+    plain = ids < vocab_size
+    if HAS_ALLOWED:
+        plain = plain & (((tl.load(row[1] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) != 0)
+    if HAS_SPECIAL:
+        plain = plain & (((tl.load(row[2] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) == 0)
+    return tl.load(row[0] + ids, mask=plain, other=-float("inf")).to(tl.float32), ids
+
+
+@triton.jit
 def load_quads(quads_ptr, logits_ptr, quad, full, num_quads, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
                EVEN: tl.constexpr):  # fmt: skip
     """z0..z3 [QUADS] float32: logits of tokens 4 quad + lane, -inf outside the vocabulary.
@@ -18,31 +59,15 @@ def load_quads(quads_ptr, logits_ptr, quad, full, num_quads, vocab_size, PACKED:
     full: whether all of `quad` is inside the vocabulary.
     EVEN: the vocabulary is a multiple of 4.
     """
-    inside = quad < num_quads
     if PACKED:
-        # Where the whole tile is inside, wide loads without a mask; elsewhere four times -inf.
-        if full:
+        if full:  # wide loads without a mask
             packed = tl.load(quads_ptr + quad)
-        elif KIND == "bf16":
-            packed = tl.load(quads_ptr + quad, mask=inside, other=-35747867511423104)
         else:
-            packed = tl.load(quads_ptr + quad, mask=inside, other=-287953294993589248)
-        low, high = packed.to(tl.uint32), (packed >> 32).to(tl.uint32)
-        if KIND == "bf16":
-            z0, z1 = (low << 16).to(tl.float32, bitcast=True), (low & 0xFFFF0000).to(tl.float32, bitcast=True)
-            z2, z3 = (high << 16).to(tl.float32, bitcast=True), (high & 0xFFFF0000).to(tl.float32, bitcast=True)
-        else:
-            z0 = low.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-            z1 = (low >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-            z2 = high.to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-            z3 = (high >> 16).to(tl.uint16).to(tl.float16, bitcast=True).to(tl.float32)
-        if not EVEN:
-            z1 = tl.where(4 * quad + 1 < vocab_size, z1, -float("inf"))
-            z2 = tl.where(4 * quad + 2 < vocab_size, z2, -float("inf"))
-            z3 = tl.where(4 * quad + 3 < vocab_size, z3, -float("inf"))
+            packed = load_packed(quads_ptr, quad, quad < num_quads, KIND)
+        z0, z1, z2, z3 = unpack(packed, quad, vocab_size, KIND, EVEN)
     else:
         first = logits_ptr + 4 * quad
-        z0 = tl.load(first, mask=inside, other=-float("inf")).to(tl.float32)
+        z0 = tl.load(first, mask=quad < num_quads, other=-float("inf")).to(tl.float32)
         z1 = tl.load(first + 1, mask=4 * quad + 1 < vocab_size, other=-float("inf")).to(tl.float32)
         z2 = tl.load(first + 2, mask=4 * quad + 2 < vocab_size, other=-float("inf")).to(tl.float32)
         z3 = tl.load(first + 3, mask=4 * quad + 3 < vocab_size, other=-float("inf")).to(tl.float32)
