@@ -126,9 +126,15 @@ def test_ids_are_read_from_the_entries_of_logprobs_too(serve: Callable[..., Fake
         return 200, {}, json.dumps(answer)
 
     fake = serve(twist)
-    audit = audited(engine_at(fake, dialect="llama.cpp", concurrency=1), 300)
+    settings = {"all": SamplingParams(ignore_eos=True, max_tokens=32)}
+    audit = audit_scored(
+        engine_at(fake, dialect="llama.cpp", concurrency=1), table_scorer(), PROMPTS, settings=settings, num_tokens=300
+    )
     assert audit.verdict is Verdict.CONSISTENT and "reported logprobs, largest error, nats" in audit.numbers
     assert "logprobs" not in fake.bodies[0] and all(body["logprobs"] == 1 for body in fake.bodies[1:])
+    together = audit_scored(engine_at(serve(twist), dialect="llama.cpp"), table_scorer(), PROMPTS, settings=settings,
+                            num_tokens=300)  # fmt: skip
+    assert together.verdict is Verdict.CONSISTENT, "requests in flight when the first answer without ids came"
 
 
 def test_logprobs_are_asked_for_only_where_they_are_needed(serve: Callable[..., Fake]) -> None:
@@ -142,23 +148,34 @@ def test_logprobs_are_asked_for_only_where_they_are_needed(serve: Callable[..., 
     ("dialect", "fields"),
     [
         ("vllm", {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.3, "top_p": 1.0, "logit_bias": {"3": 2.0}}),
-        ("llama.cpp", {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3, "repeat_last_n": -1, "logit_bias": [[3, 2.0]]}),
+        (
+            "llama.cpp",
+            {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3, "repeat_last_n": 65_536, "logit_bias": [[3, 2.0]]},
+        ),
     ],
 )
 def test_a_dialect_names_every_sampler_at_its_neutral_value_too(dialect: str, fields: dict[str, Any]) -> None:
     engine = EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect=dialect)
-    body = engine._body(Request((0,), SamplingParams(repetition_penalty=1.3, logit_bias={3: 2.0}), 1))
+    params = SamplingParams(repetition_penalty=1.3, logit_bias={3: 2.0}, ignore_eos=True)
+    body = engine._body(Request((0,), params, 1))
     assert {name: body[name] for name in fields} == fields
 
 
 @pytest.mark.parametrize(("dialect", "refused"), [("openai", "top_k"), ("llama.cpp", "min_tokens")])
 def test_what_a_dialect_has_no_word_for_is_refused(dialect: str, refused: str) -> None:
     engine = EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect=dialect)
-    engine._body(Request((0,), SamplingParams(), 1))
+    ignoring = {"ignore_eos": True} if dialect == "llama.cpp" else {}
+    engine._body(Request((0,), SamplingParams(**ignoring), 1))
     with pytest.raises(Refusal, match=f"has no {refused}"):
-        engine._body(Request((0,), SamplingParams(**{refused: 3}), 1))
+        engine._body(Request((0,), SamplingParams(**ignoring, **{refused: 3}), 1))
     with pytest.raises(ParameterError, match="dialect"):
         EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect="other")
+
+
+def test_llama_cpp_must_be_asked_to_ignore_eos() -> None:
+    engine = EndpointEngine("http://127.0.0.1:9/v1", "table", client=object(), dialect="llama.cpp")
+    with pytest.raises(Refusal, match="ignore_eos"):
+        engine._body(Request((0,), SamplingParams(), 1))
 
 
 def no_ids(number: int, body: dict[str, Any], answer: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ import pytest
 
 from draftproof import ParameterError, SamplingParams
 from draftproof.audit import selftest
-from draftproof.audit.engine import Generation, Request
+from draftproof.audit.engine import Generation, Refusal, Request
 from draftproof.audit.greedy import audit_greedy
 from draftproof.audit.mutants.run import Trial, trials
 from draftproof.audit.mutants.sampler import ExactSampler
@@ -69,6 +69,22 @@ def test_greedy_knows_penalties() -> None:
     params = {"penalised": SamplingParams(temperature=0.0, frequency_penalty=2.0, max_tokens=12)}
     audit = audit_greedy(TableEngine(), table_scorer(), PROMPTS, settings=params)
     assert audit.verdict is Verdict.NOT_LOSSLESS, "the toy engine ignores penalties"
+
+
+def test_a_refused_setting_hides_none_of_those_after_it() -> None:
+    class Refuses(TableEngine):
+        def generate(self, requests: Sequence[Request]) -> list[Generation]:
+            if requests[0].params.top_k == 3:
+                raise Refusal("no top_k")
+            return super().generate(requests)
+
+    wrong = Refuses(target=EIGHT[:, ::-1].copy())
+    greedy = {"refused": SamplingParams(temperature=0.0, top_k=3), "plain": SamplingParams(temperature=0.0)}
+    audit = audit_greedy(wrong, table_scorer(), PROMPTS, settings=greedy)
+    assert audit.verdict is Verdict.NOT_LOSSLESS and dict(audit.refused) == {"refused": "no top_k"}
+    drawn = {"refused": SamplingParams(top_k=3), "plain": SamplingParams()}
+    audit = audit_replay(wrong, TableEngine(), PROMPTS, settings=drawn, num_seeds=1)
+    assert audit.verdict is Verdict.NOT_LOSSLESS and dict(audit.refused) == {"refused": "no top_k"}
 
 
 def test_replay_margins_use_the_engines_noise() -> None:

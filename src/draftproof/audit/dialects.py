@@ -3,11 +3,10 @@
 Every sampler that the server has is sent, also at its neutral value: servers have defaults of their own, and vLLM takes
 a model's generation_config.json for its. A parameter that the dialect has no word for is refused, unless it is neutral.
 
-| dialect | servers |
-|---|---|
-| vllm | vLLM, SGLang, draftproof: vLLM's extensions of OpenAI's fields |
-| llama.cpp | llama.cpp's server: `repeat_penalty` over the whole context, biases as pairs |
-| openai | fields of OpenAI's completions alone |
+- vllm: vLLM, SGLang, draftproof; vLLM's extensions of OpenAI's fields.
+- llama.cpp: its server; `repeat_penalty` over the last 65,536 tokens, biases as pairs. It leaves the token that ends an
+  output out of its answer, so `ignore_eos` must be set; there it bans EOS, which a bias of -100 says to the scorer.
+- openai: the fields of OpenAI's completions alone.
 """
 
 from __future__ import annotations
@@ -42,6 +41,7 @@ DIALECTS: Final = tuple(_WORDS)
 _ALWAYS: Final = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
 )  # fmt: skip
+_WHOLE_CONTEXT: Final = 65_536  # tokens; servers of 2026 no longer take -1 for all of them
 _HERE: Final = {"max_tokens", "seed", "logprobs", "detokenize", "n", "skip_special_tokens"}
 
 
@@ -55,6 +55,10 @@ def check_dialect(dialect: str) -> str:
 def sampling_fields(request: Request, dialect: str) -> dict[str, Any]:
     """The body's sampling fields. Raises Refusal for a parameter that the dialect has no word for."""
     params, default, words = request.params, SamplingParams(), _WORDS[dialect]
+    if dialect == "llama.cpp" and not params.ignore_eos:
+        raise Refusal(
+            "llama.cpp's completions don't show the token that ended them: set ignore_eos, and ban EOS by bias"
+        )
     found: dict[str, Any] = {"max_tokens": params.max_tokens, "seed": request.seed & 0x7FFFFFFF}
     for item in fields(SamplingParams):
         value, is_neutral = getattr(params, item.name), getattr(params, item.name) == getattr(default, item.name)
@@ -64,7 +68,7 @@ def sampling_fields(request: Request, dialect: str) -> dict[str, Any]:
             raise Refusal(f"a completions endpoint that speaks {dialect} has no {item.name}")
         found[words[item.name]] = _plain(item.name, value, dialect)
     if dialect == "llama.cpp":
-        found["repeat_last_n"] = -1
+        found["repeat_last_n"] = _WHOLE_CONTEXT
     return found
 
 

@@ -81,11 +81,12 @@ class EndpointEngine:
         return body
 
     def _one(self, body: Mapping[str, Any]) -> Generation:
-        if self._needs_logprobs:
+        has_logprobs = self._needs_logprobs
+        if has_logprobs:
             body = {**body, "logprobs": max(body.get("logprobs", 0), 1)}
         choice = self._choice(body)
         token_ids = _token_ids(choice)
-        if token_ids is None and self._wants_ids and not self._needs_logprobs:
+        if token_ids is None and self._wants_ids and not has_logprobs:
             self._needs_logprobs = True
             return self._one(body)
         if token_ids is None:

@@ -50,24 +50,27 @@ def audit_greedy(
     began, findings, gaps, refused, error = time.perf_counter(), [], [], {}, ""
     num_done, kept = 0, None
     try:
-        for cell, params in cells.items():
+        for cell, start in [(cell, start) for cell in cells for start in range(0, len(prompts), batch_size)]:
+            if cell in refused:
+                continue
+            params, batch = cells[cell], prompts[start : start + batch_size]
             asked = replace(params, max_tokens=max_tokens) if params.max_tokens == 16 else params
-            for start in range(0, len(prompts), batch_size):
-                batch = prompts[start : start + batch_size]
-                requests = [
-                    Request(tuple(map(int, prompt)), asked, request_seed(seed, start + index))
-                    for index, prompt in enumerate(batch)
-                ]
+            requests = [
+                Request(tuple(map(int, prompt)), asked, request_seed(seed, start + index))
+                for index, prompt in enumerate(batch)
+            ]
+            try:
                 generations = engine.generate(requests)
-                found, rows, first = _take(scorer, requests, generations, cell, 2 * logit_error)
-                findings += found
-                gaps += rows
-                kept = kept or first
-                num_done += len(batch)
-                if progress is not None:
-                    progress(num_done, len(prompts) * len(cells))
-    except Refusal as refusal:
-        refused[cell] = str(refusal)
+            except Refusal as refusal:
+                refused[cell] = str(refusal)
+                continue
+            found, rows, first = _take(scorer, requests, generations, cell, 2 * logit_error)
+            findings += found
+            gaps += rows
+            kept = kept or first
+            num_done += len(batch)
+            if progress is not None:
+                progress(num_done, len(prompts) * len(cells))
     except EngineError as failure:
         error = str(failure)
     except KeyboardInterrupt:

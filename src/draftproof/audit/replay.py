@@ -75,7 +75,11 @@ def audit_replay(
             ]
             for start in range(0, len(every), batch_size):
                 requests = every[start : start + batch_size]
-                pairs = zip(first.generate(requests), second.generate(requests), strict=True)
+                try:
+                    pairs = zip(first.generate(requests), second.generate(requests), strict=True)
+                except Refusal as refusal:
+                    refused[cell] = str(refusal)
+                    break
                 for request, (one, other) in zip(requests, pairs, strict=True):
                     difference = compare(request, one.token_ids, other.token_ids, scorer, noise_of)
                     num_tokens += len(one.token_ids) if difference is None else difference.position
@@ -84,8 +88,6 @@ def audit_replay(
                         found.append((cell, difference))
                 if progress is not None:
                     progress(num_pairs, num_all)
-    except Refusal as refusal:
-        refused[cell] = str(refusal)
     except EngineError as failure:
         error = str(failure)
     except KeyboardInterrupt:
