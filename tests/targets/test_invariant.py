@@ -22,7 +22,7 @@ def make(name: str, dtype: torch.dtype, policy: str, num_slots: int) -> HFTarget
     if policy == "packed" and can_pack(dtype, model.device):
         pack_linears(model)
     target = HFTarget(model, num_slots=num_slots)
-    shapes = FixedShapes(WIDTH) if policy == "fixed" else StepShapes()
+    shapes = FixedShapes(WIDTH) if policy == "fixed" else StepShapes(target.least_rows())
     assert invariant.probe(target, shapes) is None
     target.shapes = shapes
     return target

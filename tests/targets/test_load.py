@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
+from draftproof.targets import cpu_linear
 from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.dtype import cpu_has_bf16, resolve_dtype
 from draftproof.targets.gguf import read_gguf
@@ -200,3 +201,21 @@ def test_auto_dtype(tmp_path: Path) -> None:
         (tmp_path / "info").write_text(f"processor\t: 0\nflags\t\t: {flags}\n", encoding="utf-8")
         assert cpu_has_bf16(tmp_path / "info") is has
     assert cpu_has_bf16(tmp_path / "absent") is False
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype", "packs"),
+    [
+        ("avx512f avx512_bf16", torch.bfloat16, True),
+        ("avx512_bf16 amx_bf16", torch.bfloat16, False),
+        ("avx2", torch.bfloat16, False),
+        ("avx2", torch.float32, True),
+        ("avx512_bf16 amx_bf16", torch.float32, True),
+        ("avx512_bf16", torch.float16, False),
+    ],
+)
+def test_what_is_packed_is_a_rule_of_the_machine(flags: str, dtype: torch.dtype, packs: bool, monkeypatch) -> None:
+    monkeypatch.setattr(cpu_linear, "cpu_flags", lambda: frozenset(flags.split()))
+    assert cpu_linear.can_pack(dtype, torch.device("cpu")) is packs
+    assert cpu_linear.should_pack(dtype, torch.device("cpu"), True) is packs
+    assert not cpu_linear.can_pack(dtype, torch.device("cuda"))

@@ -22,17 +22,22 @@ NAMES = {
 CPU_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}
 
 
-def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Does the CPU multiply bfloat16 in hardware, by its own word? False where the system doesn't tell."""
+def cpu_flags(cpu_info: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """What the CPU can do, by its own word; nothing where the system doesn't tell."""
     try:
         text = cpu_info.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return frozenset()
     for line in text.splitlines():
         name, _, flags = line.partition(":")
         if name.strip() in ("flags", "Features"):
-            return bool(CPU_FLAGS & set(flags.split()))
-    return False
+            return frozenset(flags.split())
+    return frozenset()
+
+
+def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Does the CPU multiply bfloat16 in hardware?"""
+    return bool(CPU_FLAGS & cpu_flags(cpu_info))
 
 
 def resolve_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
