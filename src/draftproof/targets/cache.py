@@ -1,5 +1,7 @@
 """A transformers cache with slots: keys and values in columns that all slots share, one length per slot.
 
+Layers with a recurrent state have theirs in `recurrent` (`recurrent/states.py`), which follows what is done to a slot.
+
 Layout: all layers of one shape share two tensors, keys [layers, kv_heads, columns, key dim] and values likewise, so
 that rewinding, clearing, copying and gathering a tree's path are one operation for the whole model. A slot's entries
 lie in one piece (`extents.py`), so that attention reads them where they are.
@@ -21,11 +23,14 @@ from transformers.cache_utils import Cache
 
 from draftproof.errors import ModelError
 from draftproof.targets.extents import STEP, Extents, num_columns
+from draftproof.targets.recurrent.forward import RecurrentForward
+from draftproof.targets.recurrent.states import RecurrentStates, StateShape
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one layer caches for one token: `heads` keys of `key_dim` and values of `value_dim` numbers."""
+    """What one layer caches for one token: `heads` keys of `key_dim` and values of `value_dim` numbers; none at all
+    where a layer has no attention."""
 
     heads: int
     key_dim: int
@@ -60,12 +65,20 @@ class Forward(Protocol):
 class SlotCache(Cache):
     """Keys and values of `num_slots` sequences; `lengths[slot]` entries of each are valid."""
 
-    def __init__(self, shapes: Sequence[LayerShape], num_slots: int, max_columns: int) -> None:
-        """shapes: one per layer. max_columns: of all slots together, rounded up to a step."""
+    def __init__(
+        self,
+        shapes: Sequence[LayerShape],
+        num_slots: int,
+        max_columns: int,
+        recurrent: Mapping[int, StateShape] | None = None,
+    ) -> None:
+        """shapes: one per layer. max_columns: of all slots together, rounded up to a step. recurrent: by layer."""
         super().__init__(layers=[])
         self.num_slots, self.max_columns = num_slots, num_columns(max_columns)
         self.lengths = [0] * num_slots
         self.forward: Forward | None = None
+        self.recurrent = RecurrentStates(recurrent, num_slots) if recurrent else None
+        self.recurrent_forward: RecurrentForward | None = None
         self._num_layers = len(shapes)
         self.groups: list[Group] = []
         on_cpu = all(shape.device.type == "cpu" for shape in shapes)
@@ -120,9 +133,24 @@ class SlotCache(Cache):
         self.clear(slot, 0, self.extents.sizes[slot])
         self.lengths[slot] = 0
         self.extents.free(slot)
+        if self.recurrent is not None:
+            self.recurrent.free(slot)
+
+    def rewind(self, slot: int, length: int) -> None:
+        """Keep `length` entries. ParameterError, with nothing lost, where a recurrent state of it is gone."""
+        if self.recurrent is not None:
+            self.recurrent.rewind(slot, length)
+        self.clear(slot, length, self.lengths[slot])
+        self.lengths[slot] = length
+
+    def reachable(self, slot: int, length: int) -> int:
+        """The most entries, `length` at most, that the slot can be rewound to or copied up to."""
+        return length if self.recurrent is None else self.recurrent.reachable(slot, length)
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Give `slot` the first `length` entries of `source`, and no others."""
+        if self.recurrent is not None:
+            self.recurrent.copy(source, slot, length)
         self.clear(slot, 0, self.lengths[slot])
         self.lengths[slot] = 0
         self.reserve({slot: length})
@@ -147,6 +175,14 @@ class SlotCache(Cache):
                 entries = torch.randn(size, generator=generator).to(buffer)
                 for offset in self.extents.offsets:
                     buffer[:, :, offset : offset + length] = entries
+        if self.recurrent is not None:
+            self.recurrent.fill_random(length, generator)
+
+    def restart(self, slot: int, length: int) -> None:
+        """As `fill_random` left the slot."""
+        self.lengths[slot] = length
+        if self.recurrent is not None:
+            self.recurrent.restart(slot, length)
 
     def _buffers(self, shape: LayerShape, num_layers: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
         size = (num_layers, shape.heads, columns)
@@ -176,6 +212,34 @@ class SlotCache(Cache):
             for buffer in (group.keys, group.values):
                 entries = buffer[:, :, old : old + length]
                 buffer[:, :, new : new + length] = entries.clone() if abs(new - old) < length else entries
+
+    def update_conv_state(
+        self, conv_states: torch.Tensor, layer_idx: int, state_idx: int = 0, **_: Any
+    ) -> torch.Tensor:
+        """A recurrent layer begins: what it calls next is computed by the running forward, from all inputs."""
+        if self.recurrent_forward is None:
+            raise ModelError("the model was called with a target's cache outside a forward of the target")
+        self.recurrent_forward.enter(layer_idx, state_idx)
+        return conv_states
+
+    def update_recurrent_state(
+        self, recurrent_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> torch.Tensor:
+        """Kept already, by the running forward."""
+        return recurrent_states
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        """Always false, and the getters return None: layers then go the way of several tokens (`functions.py`)."""
+        return False
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> None:
+        return None
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> None:
+        return None
+
+    def is_recording_past(self, layer_idx: int) -> bool:
+        return False
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Always 0. Rows differ in length, so positions are given to the model; one that derives them from here

@@ -1,4 +1,4 @@
-"""A target over any transformers causal language model with plain keys and values.
+"""A target over any transformers causal language model with plain keys and values, recurrent states, or both.
 
 One forward takes the tokens of any number of requests, side by side (`packed.py`); a model whose attention isn't ours
 gets a row per request (`rows.py`). Without `invariant` a forward has exactly the tokens and keys that it needs; with
@@ -24,6 +24,7 @@ from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.masks import check_parents
 from draftproof.targets.memory import plan_columns
+from draftproof.targets.recurrent.functions import install
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
@@ -33,6 +34,8 @@ from draftproof.targets.support import check_architecture, model_length, vocabul
 from draftproof.targets.taps import TapStore
 
 PREFILL_CHUNK = 512
+CACHE_ARGUMENTS = ("past_key_values", "cache", "cache_params")
+"""What releases of transformers, and models, name the cache."""
 DEFAULT_WIDTH = 16
 """Tokens of a forward of fixed shape."""
 
@@ -73,15 +76,25 @@ class HFTarget:
         self.vocab_size = vocabulary_size(model)
         self.eos_token_ids = tuple(eos_token_ids)
         self.device, self.dtype = model.device, model.dtype
-        if getattr(model, "_supports_sdpa", False) and model.config._attn_implementation != "eager":
+        if getattr(model, "_supports_sdpa", False) and getattr(model.config, "_attn_implementation", "") != "eager":
             model.set_attn_implementation(attention.register())
         names = inspect.signature(model.forward).parameters
-        cache_argument = "cache" if "cache" in names else "past_key_values"
+        cache_argument = next((name for name in CACHE_ARGUMENTS if name in names), CACHE_ARGUMENTS[0])
         self._layers: Layers = inspect_layers(model, cache_argument)
         self._runner = Runner(model, self._layers, cache_argument, self.max_model_len)
         self.taps: TapStore | None = None
         self.shapes: Shapes = ExactShapes()
         self._operations = operations_for(self.device)
+        if self.is_recurrent:
+            install(model, has_states=any(shape.state is not None for shape in self._layers.recurrent.values()))
+            if not self._runner.packs:
+                raise UnsupportedModelError(
+                    f"{type(model).__name__} has recurrent layers and eager attention; load it with "
+                    "attn_implementation='sdpa'"
+                )
+            if static:
+                raise ParameterError("static", static, "False or None for a model with recurrent layers")
+            static = False
         self._is_static = self._runner.packs and (self.device.type == "cuda" if static is None else static)
         self._runner.lean = LeanDecoder.of(model, self._operations) if self._runner.packs else None
         self._reset(0)
@@ -95,6 +108,7 @@ class HFTarget:
                 max_model_len=self.max_model_len,
                 max_num_cached_tokens=max_num_cached_tokens,
                 cache_memory=cache_memory,
+                num_state_bytes=num_slots * sum(shape.num_bytes for shape in self._layers.recurrent.values()),
             ),
             captures=self.device.type == "cuda",
         )
@@ -111,13 +125,13 @@ class HFTarget:
                     self._runner.lean = None
                 elif self._is_static:
                     self._is_static = False
-                elif self._runner.packs:
+                elif self._runner.packs and not self.is_recurrent:
                     self._runner.packs = False
                 else:
                     raise
 
     def _reset(self, columns: int, *, captures: bool = False) -> None:
-        self.cache = SlotCache(self._layers.shapes, self.num_slots, columns)
+        self.cache = SlotCache(self._layers.shapes, self.num_slots, columns, self._layers.recurrent)
         self._runner.static = None
         if self._is_static:
             self._runner.static = self._runner.static_steps(
@@ -157,12 +171,23 @@ class HFTarget:
     def attention_agrees(self) -> bool:
         """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""
         config = self.model.config.get_text_config(decoder=True)
-        return not self._runner.packs or self.is_static or attention_agrees(self._layers, config.num_attention_heads)
+        num_heads = int(getattr(config, "num_attention_heads", 0) or 0)
+        return not self._runner.packs or self.is_static or attention_agrees(self._layers, num_heads)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether some layers have a recurrent state; see `recurrent/`."""
+        return bool(self._layers.recurrent)
+
+    @property
+    def supports_trees(self) -> bool:
+        """A recurrent state follows one path."""
+        return not self.is_recurrent
 
     @property
     def supports_invariant_trees(self) -> bool:
         """Eager attention adds up a tree's keys in another order than a chain's."""
-        return self._runner.packs
+        return self._runner.packs and self.supports_trees
 
     def request_taps(self, tap_ids: Sequence[int]) -> TapStore:
         """Keep these hidden states from now on; see `taps.py`. Raises ParameterError and UnsupportedModelError."""
@@ -231,10 +256,9 @@ class HFTarget:
         moved = kept if kept != list(range(len(kept))) else []
         if moved:
             self.cache.gather(slot, start, moved)
+        self.cache.rewind(slot, length)
         if self.taps is not None:
             self.taps.rewind(slot, length, start, moved)
-        self.cache.clear(slot, length, current)
-        self.cache.lengths[slot] = length
         self._starts[slot], self._parents[slot] = min(start, length), None
 
     def release(self, slot: int) -> None:
@@ -246,6 +270,9 @@ class HFTarget:
 
     def num_releases(self, slot: int) -> int:
         return self._num_releases[slot]
+
+    def reachable(self, slot: int, length: int) -> int:
+        return self.cache.reachable(self._slot(slot), length)
 
     def copy(self, source: int, slot: int, length: int) -> None:
         if source == slot or not 0 <= length <= self.length(source):
@@ -290,6 +317,11 @@ class HFTarget:
                 raise ParameterError("num_rows", request.num_rows, f"0 to the {len(tokens)} tokens that are appended")
             if request.parents is not None:
                 check_parents(request.parents, len(tokens))
+                if not self.supports_trees:
+                    raise UnsupportedModelError(
+                        f"{type(self.model).__name__} has a recurrent state, which follows one path: a tree can't be "
+                        "scored; draft chains"
+                    )
                 if self.invariant and not self.supports_invariant_trees:
                     raise UnsupportedModelError(
                         f"{type(self.model).__name__} runs with eager attention, under which a tree's logits aren't "

@@ -102,7 +102,7 @@ def probe(target: HFTarget, shapes: Shapes) -> str | None:
             for index, cut in enumerate(CUTS):
                 slot = index % target.num_slots
                 for empty in range(target.num_slots):
-                    cache.lengths[empty] = start
+                    cache.restart(empty, start)
                 rows = torch.cat(list(_score_cut(target, slot, tokens, cut, other if index % 2 else None)))
                 expected = rows if expected is None else expected
                 if not torch.isfinite(rows).all() or not torch.equal(rows, expected):
@@ -154,7 +154,8 @@ def _tree_agrees(target: HFTarget, tokens: Sequence[int], start: int, expected: 
     nodes = [tokens[-1]] * width
     for depth, node in enumerate(TREE_PATH):
         nodes[node] = tokens[depth]
-    target.cache.lengths[0], num_kept = start, len(TREE_PATH)
+    num_kept = len(TREE_PATH)
+    target.cache.restart(0, start)
     tree = target.score([ScoreRequest(0, tuple(nodes), TREE_PARENTS)])[0][list(TREE_PATH)]
     target.rewind(0, start + num_kept, TREE_PATH)
     after = target.score([ScoreRequest(0, tuple(tokens[num_kept : num_kept + 2]))])[0]

@@ -23,18 +23,30 @@ def plan_columns(
     max_model_len: int,
     max_num_cached_tokens: int | None = None,
     cache_memory: int | None = None,
+    num_state_bytes: int = 0,
 ) -> int:
     """Columns of the cache: enough for one sequence of max_model_len, at most for one in every slot.
 
     max_num_cached_tokens: of all slots together. cache_memory: bytes. At most one of them is given; without them the
-    cache takes what every slot could need, or seven tenths of what is free. Raises ParameterError: it says what fits.
+    cache takes what every slot could need, or seven tenths of what is free. num_state_bytes: of the slots' recurrent
+    states, which are taken from what is free beforehand. Raises ParameterError: it says what fits.
     """
-    per_token = sum(shape.num_bytes for shape in shapes)
+    per_token = max(sum(shape.num_bytes for shape in shapes), 1)
     least, most = num_columns(max_model_len), num_slots * num_columns(max_model_len)
     if max_num_cached_tokens is not None and cache_memory is not None:
         raise ParameterError("cache_memory", cache_memory, "unset where max_num_cached_tokens is given")
     device = shapes[0].device
     free = free_bytes(device)
+    if free is not None and num_state_bytes:
+        if num_state_bytes > SHARE * free:
+            raise ParameterError(
+                "max_num_seqs",
+                num_slots,
+                f"at most what fits: {num_slots} recurrent states take {num_state_bytes} bytes, and {free} are free on "
+                f"{device}",
+                f"lower it to {int(SHARE * free) * num_slots // num_state_bytes} or less",
+            )
+        free -= num_state_bytes
     given: tuple[str, int] | None = None
     if max_num_cached_tokens is not None:
         given, fits = ("max_num_cached_tokens", max_num_cached_tokens), STEP * (max_num_cached_tokens // STEP)

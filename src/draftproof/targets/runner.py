@@ -16,6 +16,8 @@ from draftproof.targets.layers import Layers
 from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.masks import RowLayout
 from draftproof.targets.packed import PackedForward
+from draftproof.targets.recurrent import functions
+from draftproof.targets.recurrent.forward import RecurrentForward
 from draftproof.targets.rows import RowsForward
 from draftproof.targets.shapes import FixedShapes, Shapes
 from draftproof.targets.static.operations import Operations
@@ -40,11 +42,12 @@ class Runner:
         self.static: StaticSteps | None = None
         self.lean: LeanDecoder | None = None
         self.taps: TapStore | None = None
-        self.packs: bool = model.config._attn_implementation == attention.NAME
+        has_attention = any(shape.heads for shape in layers.shapes)
+        self.packs: bool = not has_attention or model.config._attn_implementation == attention.NAME
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
         # A mask that is there already keeps models from making one; what a token sees is the forward's affair.
         nothing = torch.zeros(1, 1, 1, 1, dtype=layers.shapes[0].dtype, device=layers.shapes[0].device)
-        self._no_masks: Any = nothing if len(layers.windows) == 1 else dict.fromkeys(layers.windows, nothing)
+        self._no_masks: Any = nothing if len(layers.windows) == 1 else dict.fromkeys(layers.windows, nothing) or None
 
     def most_tokens(self, length: int, shapes: Shapes) -> int:
         """How many tokens one forward may append to a slot that holds `length`."""
@@ -131,10 +134,14 @@ class Runner:
         if self.lean is not None:
             return Run(self._run_lean(self.lean, forward, ids, positions, wanted, shapes), firsts)
         cache.forward = forward
-        with attention.running(forward):
+        recurrent = None if cache.recurrent is None else RecurrentForward(cache.recurrent, requests, self._model.device)
+        cache.recurrent_forward = recurrent
+        with attention.running(forward), functions.running(recurrent):
             out = self._call(
                 cache, [ids], [positions], self._no_masks, wanted, shapes, fixed=shapes.num_tokens is not None
             )
+        if recurrent is not None:
+            recurrent.finish()
         return Run(out, firsts)
 
     def _run_lean(

@@ -61,7 +61,7 @@ def least_rows(model: Any, products: Sequence[nn.Module] = ()) -> int:
 def attention_agrees(layers: Layers, num_heads: int) -> bool:
     """Does a query's result depend on how many queries and segments are computed with it, at any key length?"""
     for shape in dict.fromkeys(layers.shapes):
-        if num_heads % shape.heads:
+        if not shape.heads or num_heads % shape.heads:
             continue
         for key_length in KEY_LENGTHS:
             keys, values = _opposite_values(shape, key_length)

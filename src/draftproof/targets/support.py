@@ -9,6 +9,18 @@ import torch
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 
 PLAIN_LAYER_TYPES = ("full_attention", "sliding_attention")
+RECURRENT_LAYER_TYPES = (
+    "linear_attention",
+    "conv",
+    "hybrid",
+    "hybrid_sliding",
+    "mamba",
+    "mamba2",
+    "attention",
+    "moe",
+    "mlp",
+    "dummy",
+)
 
 
 def check_config(full: Any) -> None:
@@ -18,7 +30,7 @@ def check_config(full: Any) -> None:
     if full.is_encoder_decoder:
         raise UnsupportedModelError(f"{name} is an encoder and a decoder; give a decoder-only causal language model")
     types = getattr(config, "layer_types", None) or []
-    wrong = sorted({str(kind) for kind in types} - set(PLAIN_LAYER_TYPES))
+    wrong = sorted({str(kind) for kind in types} - set(PLAIN_LAYER_TYPES) - set(RECURRENT_LAYER_TYPES))
     if wrong:
         raise UnsupportedModelError(
             f"{name} has layers of type {', '.join(wrong)}, whose state can't be rewound exactly; "
@@ -34,8 +46,6 @@ def check_architecture(model: Any) -> None:
     """`check_config`, and what only the model itself shows."""
     check_config(model.config)
     name = type(model).__name__
-    if getattr(model, "_is_stateful", False):
-        raise UnsupportedModelError(f"{name} keeps a recurrent state, which can't be rewound exactly")
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) != 1 or torch.device("meta") in devices:
         raise UnsupportedModelError(

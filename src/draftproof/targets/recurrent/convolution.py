@@ -14,30 +14,27 @@ from transformers.activations import ACT2FN
 from draftproof.targets.recurrent.steps import silu, widened
 
 
-def extended(inputs: torch.Tensor, before: torch.Tensor, firsts: Sequence[int], lengths: Sequence[int]) -> torch.Tensor:
-    """[tokens + segments (K - 1), channels]: every segment behind the inputs that its first tokens reach back to.
+def extended(inputs: torch.Tensor, before: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
+    """[K - 1 + length, channels] each: every segment behind the inputs that its first tokens reach back to.
 
-    inputs: [tokens, channels]. before: [segments, K - 1, channels].
+    inputs: [tokens, channels], the segments one after another. before: [segments, K - 1, channels].
     """
-    parts: list[torch.Tensor] = []
-    for segment, (first, length) in enumerate(zip(firsts, lengths, strict=True)):
-        parts += [before[segment], inputs[first : first + length]]
-    return torch.cat(parts)
+    segments = torch.split(inputs, list(lengths))
+    return [torch.cat(pair) for pair in zip(before.unbind(0), segments, strict=True)]
 
 
 def convolve(
-    row: torch.Tensor,
-    lengths: Sequence[int],
+    rows: Sequence[torch.Tensor],
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     activation: str | None,
 ) -> torch.Tensor:
-    """[tokens, channels] of the segments one after another; row: `extended`; weight: [channels, K]."""
+    """[tokens, channels] of the segments one after another; rows: `extended`; weight: [channels, K]."""
     reach = weight.shape[1] - 1
-    begins, begin = [], 0
-    for length in lengths:
-        begins += list(range(begin, begin + length))
-        begin += length + reach
+    begins, begin, row = [], 0, torch.cat(list(rows))
+    for extended_row in rows:
+        begins += list(range(begin, begin + len(extended_row) - reach))
+        begin += len(extended_row)
     first, wide, taps = torch.tensor(begins, device=row.device), widened(row), widened(weight).unbind(1)
     total = torch.zeros_like(wide[: len(begins)]) if bias is None else widened(bias).expand(len(begins), -1)
     for place, tap in enumerate(taps):

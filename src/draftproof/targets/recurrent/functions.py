@@ -32,8 +32,8 @@ _RUNNING: ContextVar[Running | None] = ContextVar("running_recurrence", default=
 
 
 @contextmanager
-def running(forward: Running) -> Iterator[None]:
-    """Calls inside are calls of this forward."""
+def running(forward: Running | None) -> Iterator[None]:
+    """Calls inside are calls of this forward; of none, transformers' own."""
     token = _RUNNING.set(forward)
     try:
         yield
@@ -53,8 +53,8 @@ def install(model: Any, *, has_states: bool) -> None:
     if CONVOLUTION not in names or (has_states and not names & set(RECURRENCES)):
         raise UnsupportedModelError(
             f"{type(model).__name__} has recurrent layers whose code calls none of the recurrences known here "
-            f"({', '.join(RECURRENCES)}, after {CONVOLUTION}), so their state can't be rewound exactly; other models of "
-            "transformers that do are e.g. Qwen3-Next, Qwen3.5, Mamba-2, LFM2, Falcon-H1 and Jamba"
+            f"({', '.join(RECURRENCES)}, after {CONVOLUTION}), so their state can't be rewound exactly; those of "
+            "Qwen3-Next, Qwen3.5, Mamba-2, LFM2, Falcon-H1 and Jamba can, for example"
         )
     for name, where in found:
         function = getattr(sys.modules[where], name)

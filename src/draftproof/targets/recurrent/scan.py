@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import torch
@@ -29,16 +30,17 @@ class Recurrence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """order: token indices in the order in which they are computed. counts: how many segments have a token at each
-    step. by_length: the segments, longest first."""
+    """Segments that are all of the tokens. order: token indices in the order in which they are computed. counts: how
+    many segments have a token at each step. by_length: the segments, longest first."""
 
     order: torch.Tensor
     counts: tuple[int, ...]
     by_length: tuple[int, ...]
 
     @staticmethod
-    def of(firsts: Sequence[int], lengths: Sequence[int], device: torch.device) -> Plan:
-        """Segment i has the tokens firsts[i] .. firsts[i] + lengths[i] - 1; one token at least."""
+    def of(lengths: Sequence[int], device: torch.device) -> Plan:
+        """Segments one after another, of one token at least."""
+        firsts = [0, *accumulate(lengths)]
         by_length = sorted(range(len(lengths)), key=lambda segment: -lengths[segment])
         order, counts = [], []
         for step in range(max(lengths)):
@@ -51,7 +53,7 @@ class Plan:
 def scan(
     recurrence: Recurrence, state: torch.Tensor, plan: Plan, writes: Tensors, reads: Tensors | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The states after the segments' last tokens, and what each token reads of its own, [tokens of the plan, …].
+    """The states after the segments' last tokens, and what each token reads of its own, [tokens, …].
 
     state: [segments, …], longest first, as the result is. writes, reads: [tokens, …] each. reads None: of no
     interest.
@@ -73,7 +75,7 @@ def scan(
     if read is None:
         return final, state.new_zeros(0)
     found = torch.cat(outputs)
-    return final, torch.empty_like(found).index_copy_(0, plan.order - plan.order.min(), found)
+    return final, torch.empty_like(found).index_copy_(0, plan.order, found)
 
 
 def fixed_sum(terms: torch.Tensor, dim: int) -> torch.Tensor:

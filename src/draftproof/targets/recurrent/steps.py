@@ -60,7 +60,7 @@ class GatedDelta:
 def gated_delta_inputs(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, g: torch.Tensor, beta: torch.Tensor, *, norm: bool
 ) -> tuple[Tensors, Tensors]:
-    """Writes and reads, from [1, tokens, heads, …]; key heads serve as many consecutive value heads each as it takes."""
+    """Writes and reads, from [1, tokens, heads, …]; each key head serves several value heads that follow each other."""
     heads = value.shape[2]
     queries, keys = (_normed(widened(part[0]), norm) for part in (query, key))
     groups = heads // keys.shape[1]
