@@ -22,12 +22,6 @@ from tests.grammar.bytes_vocabulary import EOS, ByteTokenizer, asking
 TOKENIZER = ByteTokenizer()
 GRAMMARS = Grammars(TOKENIZER, TOKENIZER.vocab_size, [EOS])
 FORMATS = jsonschema.FormatChecker()
-# The shapes of the formats below, which a grammar holds: not the calendar, and leading zeros pass (docs/structured.md).
-SHAPES = jsonschema.FormatChecker(formats=[])
-SHAPES.checks("date")(lambda text: re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", text) is not None)
-SHAPES.checks("ipv4")(
-    lambda text: re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) is not None and max(map(int, text.split("."))) <= 255
-)
 
 
 def cursor_of(structured, **kw):
@@ -63,6 +57,7 @@ strings = st.fixed_dictionaries(
         {"type": "string", "minLength": 1, "maxLength": 2},
         {"type": "string", "format": "date"},
         {"type": "string", "format": "ipv4"},
+        {"type": "string", "format": "uuid"},
         {"type": "string", "enum": ["é\n", '"', "plain"]},
     ]
 )
@@ -142,7 +137,7 @@ def test_what_the_grammar_gives_the_schema_allows(schema, seed, backend, one_lin
         assert backend == "llguidance", error
         return
     if text is not None:
-        jsonschema.Draft202012Validator(schema, format_checker=SHAPES).validate(json.loads(text))
+        jsonschema.Draft202012Validator(schema, format_checker=FORMATS).validate(json.loads(text))
 
 
 REGEXES = ["(a|bc)*d", "[0-9]{2,3}", "é?x{0,2}y", "(ab|a)(c|bcd)", "[^a-z\\n]{1,3}!", "a.c", "(|n)ame", "\\d+(\\.\\d)?"]
@@ -175,6 +170,14 @@ REFUSED = {
     "pattern with a quote": ({"type": "string", "pattern": '^"+$'}, "quote"),
     "pattern with a written quote": ({"type": "string", "pattern": "^\\x22$"}, "quote"),
     "format": ({"type": "string", "format": "idn-email"}, "the formats are"),
+    "length beside a pattern": ({"type": "string", "pattern": "^b*$", "maxLength": 2}, "beside pattern"),
+    "length beside a format": ({"type": "string", "format": "date", "maxLength": 2}, "beside format"),
+    "pattern beside a format": ({"type": "string", "pattern": "^b*$", "format": "date"}, "beside pattern"),
+    "pattern of an optional group": ({"type": "string", "pattern": r"^1(\.[0-9]+)?3$"}, "a length that varies"),
+    "property names of an optional group": (
+        {"type": "object", "patternProperties": {r"^1(\.[0-9]+)?3$": True}, "additionalProperties": False},
+        "a length that varies",
+    ),
     "anchor": ({"$defs": {"x": {"$anchor": "x", "type": "integer"}}, "$ref": "#x"}, "anchor|\\$ref"),
     "dependentRequired": ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
     "pattern over a property": (
@@ -217,6 +220,11 @@ def test_what_is_refused_needs_to_be():
         "undeclared": "{}",
         "pattern with a quote": '"""',
         "format": '"a"',
+        "length beside a pattern": '"bbb"',
+        "length beside a format": '"2024-01-31"',
+        "pattern beside a format": '"2024-01-31"',
+        "pattern of an optional group": '"123"',
+        "property names of an optional group": '{"123": 1}',
     }
     for name, text in unsound.items():
         schema = REFUSED[name][0]

@@ -1,9 +1,9 @@
 """From a request's structured_outputs to the cursor at its beginning: compiled once, checked before it takes a slot.
 
 A grammar is compiled once for each vocabulary and text of it; the most recently used MAX_GRAMMARS are kept. Refused
-here: a missing library or tokenizer, what a library can't compile or doesn't enforce, a grammar whose first token the
-vocabulary can't spell, and parameters that contradict it. What is known only later (a state that min_tokens leaves no
-token for) is a LawError of that request at that position.
+here: a missing library or tokenizer, what a library can't compile, can't compile in time (`compiling.py`) or doesn't
+enforce, a grammar whose first token the vocabulary can't spell, and parameters that contradict it. What is known only
+later (a state that min_tokens leaves no token for) is a LawError of that request at that position.
 
 A stop string ends the output where it appears, a stop id with a text where the grammar allows it: the output is then
 the beginning of a text of the grammar. A stop id without text ends it as EOS does, where the grammar may end.
@@ -21,6 +21,7 @@ import numpy as np
 
 from draftproof.errors import GrammarError, ParameterError
 from draftproof.grammar.backend import Backend, Compiled, make_backend, read_fast_tokenizer
+from draftproof.grammar.compiling import SECONDS, Compilations
 from draftproof.grammar.cursor import GrammarCursor, Rules
 from draftproof.grammar.marker import Marker
 from draftproof.grammar.vocabulary import Vocabulary, vocabulary_of
@@ -35,11 +36,17 @@ class Grammars:
     """The compiled grammars of one engine.
 
     tokenizer, vocab_size, eos_token_ids: the model's. max_grammars: how many are kept, the least recently used goes
-    first. num_compiled counts compilations.
+    first. compile_seconds: how long a request waits for its grammar. num_compiled counts compilations.
     """
 
     def __init__(
-        self, tokenizer: Any, vocab_size: int, eos_token_ids: Sequence[int], *, max_grammars: int = MAX_GRAMMARS
+        self,
+        tokenizer: Any,
+        vocab_size: int,
+        eos_token_ids: Sequence[int],
+        *,
+        max_grammars: int = MAX_GRAMMARS,
+        compile_seconds: float = SECONDS,
     ) -> None:
         self._tokenizer, self._vocab_size, self._eos_ids = tokenizer, vocab_size, tuple(eos_token_ids)
         self._vocabularies: dict[str, Vocabulary] = {}
@@ -48,6 +55,7 @@ class Grammars:
         self._markers: OrderedDict[tuple[str, str | Sequence[int]], Marker] = OrderedDict()
         self._max_grammars = max_grammars
         self._lock = Lock()
+        self._compilations = Compilations(self._keep, seconds=compile_seconds)
         self.num_compiled = 0
 
     def __len__(self) -> int:
@@ -67,7 +75,7 @@ class Grammars:
             if not ending_ids:
                 raise GrammarError("the model has no EOS token to end a grammar with; give a special stop_token_ids")
             marker = self._marker(given, vocabulary, ending_ids)
-            rules = Rules(self._compiled(given, vocabulary), vocabulary, ending_ids, marker)
+        rules = Rules(self._compiled(given, vocabulary), vocabulary, ending_ids, marker)
         _check_first_row(rules.grammar_beginning(), row_params, marked=marker is not None)
         if marker is None:
             _check_length(given, vocabulary, params.min_tokens)
@@ -85,15 +93,21 @@ class Grammars:
 
     def _compiled(self, given: StructuredOutputsParams, vocabulary: Vocabulary) -> Compiled:
         key = replace(given, start_after=None)
-        if key not in self._kept:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
             if given.backend not in self._backends:
                 self._backends[given.backend] = make_backend(given.backend, vocabulary)
-            self._kept[key] = self._backends[given.backend].compile(key)
+            backend = self._backends[given.backend]
+        return self._compilations.result(key, backend.compile, vocabulary.size)
+
+    def _keep(self, key: StructuredOutputsParams, compiled: Compiled) -> None:
+        with self._lock:
+            self._kept[key] = compiled
             self.num_compiled += 1
             if len(self._kept) > self._max_grammars:
                 self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
-        return self._kept[key]
 
     def _marker(
         self, given: StructuredOutputsParams, vocabulary: Vocabulary, ending_ids: set[int]

@@ -9,11 +9,13 @@ tests/grammar/test_schemas.py does it again. llguidance refuses by itself what i
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from draftproof.errors import GrammarError
+from draftproof.grammar import formats, patterns
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
@@ -42,11 +44,10 @@ _REFUSED: Final = frozenset(
 )  # fmt: skip
 _TYPED: Final = frozenset().union(*_BY_TYPE.values())
 _KNOWN: Final = _ANNOTATIONS | _DEFINITIONS | _COMBINING | _TYPED | _REFUSED | {"type"}
-_FORMATS: Final = ("date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
+_OF_STRINGS: Final = ("pattern", "format", "minLength", "maxLength")
 _MANY: Final = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS: Final = ("prefixItems", "anyOf", "oneOf", "allOf")
 _SINGLE: Final = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems")
-_UNESCAPED: Final = re.compile(r'"|\\\\|\\x(22|5c)|\\u(\{0*|00)(22|5c)', re.IGNORECASE)
 _OTHER: Final = "write the schema without it, or try backend='llguidance'"
 
 
@@ -103,14 +104,15 @@ def _check_keywords(part: Mapping[str, Any], path: str) -> None:
         if keyword in _REFUSED and part[keyword] is not False:
             raise _error(path, keyword, "is not enforced by xgrammar", _OTHER)
     pattern = part.get("pattern")
-    if isinstance(pattern, str) and not (pattern.startswith("^") and re.search(r"(?<!\\)\$$", pattern)):
-        hint = "write it from ^ to $, or set backend='llguidance'"
-        raise _error(path, "pattern", f"{pattern!r} could match in the middle of a string, which xgrammar lacks", hint)
-    if isinstance(pattern, str) and _UNESCAPED.search(pattern):
-        hint = "write a pattern without them, or set backend='llguidance'"
-        raise _error(path, "pattern", "has a quote or a backslash to match, which xgrammar would not escape", hint)
-    if "format" in part and part["format"] not in _FORMATS:
-        raise _error(path, "format", f"{part['format']!r} is not enforced", f"the formats are {', '.join(_FORMATS)}")
+    if isinstance(pattern, str) and (said := patterns.objection(pattern)) is not None:
+        raise _error(path, "pattern", *said)
+    if "format" in part and part["format"] not in formats.PATTERNS:
+        hint = f"the formats are {', '.join(formats.PATTERNS)}; llguidance has {' and '.join(formats.LIMITED)}, too"
+        raise _error(path, "format", f"{part['format']!r} is not enforced by xgrammar", hint)
+    beside = [keyword for keyword in _OF_STRINGS if keyword in part]
+    if len(beside) > 1 and beside != ["minLength", "maxLength"]:
+        hint = "write one pattern that says both, or set backend='llguidance'"
+        raise _error(path, beside[1], f"is not enforced beside {beside[0]} by xgrammar", hint)
     reference = part.get("$ref")
     if isinstance(reference, str) and not re.match(r"#(/|$)", reference):
         raise _error(path, "$ref", f"{reference!r} is not a path inside the schema", "write #/$defs/…")
@@ -148,16 +150,25 @@ def _check_object(part: Mapping[str, Any], path: str) -> None:
     undeclared = [name for name in part.get("required", ()) if name not in declared]
     if undeclared:
         raise _error(path, "required", f"names {undeclared[0]!r}, which properties doesn't declare", "declare it")
-    patterns = list(part.get("patternProperties", ()))
-    if not patterns:
+    names = list(part.get("patternProperties", ()))
+    if not names:
         return
     open_ended = part.get("additionalProperties", False) is not False or part.get("unevaluatedProperties") is not None
-    if len(patterns) > 1 or open_ended:
+    if len(names) > 1 or open_ended:
         raise _error(
             path, "patternProperties", "is enforced alone: one pattern, no other undeclared properties", _OTHER
         )
-    if any(re.search(patterns[0], name) for name in declared):
+    if any(re.search(names[0], name) for name in declared):
         raise _error(path, "patternProperties", "matches a property that is declared as well", "change the pattern")
+    if (said := patterns.objection(names[0])) is not None:
+        raise _error(path, "patternProperties", *said)
+
+
+def with_formats_written_out(schema: Any, *, together: bool) -> Any:
+    """A copy of `schema` in which each format is what it means; see `formats.write_out`."""
+    copied = copy.deepcopy(schema)
+    formats.write_out([part for _, part in _parts(copied, "#")], together=together)
+    return copied
 
 
 def _parts(schema: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -64,7 +64,7 @@ class LlguidanceMatcher(Matcher):
     def _start_again(self) -> None:
         self._matcher = self._first.deep_copy()
         if self._accepted and not self._matcher.consume_tokens(self._accepted):
-            raise GrammarError(f"llguidance gave the grammar up: {self._matcher.get_error()}")
+            raise GrammarError(f"llguidance gave the grammar up: {_first_line(self._matcher.get_error())}")
 
 
 @final
@@ -103,6 +103,11 @@ class LlguidanceBackend(Backend):
         return LlguidanceCompiled(first)
 
 
+def _first_line(error: str) -> str:
+    """What went wrong; the state of the parser, many lines of it, follows."""
+    return error.partition("\n")[0].strip()
+
+
 class _Spelled:
     """A tokenizer in llguidance's terms, from a vocabulary of bytes: text is spelled with the longest tokens."""
 
@@ -139,7 +144,8 @@ def _source(params: StructuredOutputsParams) -> str:
     if params.json is not None:
         schema = json.loads(str(params.json))
         json_schema.refuse_unknown_keywords(schema)
-        return _of_schema(json_schema.closed(schema), params)
+        schema = json_schema.with_formats_written_out(json_schema.closed(schema), together=True)
+        return _of_schema(schema, params)
     if params.json_object:
         return _of_schema(json.loads(json_schema.ANY_OBJECT), params)
     if params.regex is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from draftproof.errors import GrammarError
@@ -78,8 +78,7 @@ class XgrammarBackend(Backend):
     def _compiled(self, params: StructuredOutputsParams) -> xgrammar.CompiledGrammar:
         spaced = not params.disable_any_whitespace
         if params.json is not None:
-            schema = str(params.json)
-            json_schema.check(json.loads(schema))
+            schema = _enforced(json.loads(str(params.json)))
             return self._for_strings_in(schema).compile_json_schema(schema, any_whitespace=spaced)
         if params.json_object:
             return self._compiler.compile_json_schema(json_schema.ANY_OBJECT, any_whitespace=spaced)
@@ -91,9 +90,7 @@ class XgrammarBackend(Backend):
             if "::=" in params.grammar:
                 return self._compiler.compile_grammar(params.grammar)
             return self._compiler.compile_lark(params.grammar)
-        tag = str(params.structural_tag)
-        for schema in _schemas_in(json.loads(tag)):
-            json_schema.check(schema)
+        tag = json.dumps(_tag_of(json.loads(str(params.structural_tag))), ensure_ascii=False)
         return self._for_strings_in(tag, with_special=True).compile_structural_tag(tag)
 
     def _for_strings_in(self, text: str, *, with_special: bool = False) -> xgrammar.GrammarCompiler:
@@ -123,17 +120,20 @@ class XgrammarBackend(Backend):
         return xgrammar.GrammarCompiler(info, max_threads=_NUM_THREADS, cache_enabled=False)
 
 
-def _schemas_in(tag: Any) -> Iterator[Any]:
-    """The JSON schemas of a structural tag."""
+def _enforced(schema: Any) -> str:
+    """The text of a JSON schema for xgrammar. Raises GrammarError for what it would not enforce."""
+    json_schema.check(schema)
+    return json.dumps(json_schema.with_formats_written_out(schema, together=False), ensure_ascii=False)
+
+
+def _tag_of(tag: Any) -> Any:
+    """A structural tag with its JSON schemas as `_enforced` writes them."""
     if isinstance(tag, list):
-        for item in tag:
-            yield from _schemas_in(item)
-    elif isinstance(tag, dict):
-        for name, value in tag.items():
-            if name in ("json_schema", "schema"):
-                yield value
-            else:
-                yield from _schemas_in(value)
+        return [_tag_of(item) for item in tag]
+    if not isinstance(tag, dict):
+        return tag
+    schemas = ("json_schema", "schema")
+    return {name: json.loads(_enforced(value)) if name in schemas else _tag_of(value) for name, value in tag.items()}
 
 
 def read_fast_tokenizer(tokenizer: Any, vocab_size: int) -> Sequence[bytes]:
