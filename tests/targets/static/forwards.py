@@ -43,8 +43,8 @@ def filled(model: Any, *, static: bool, invariant: bool = False, **options: Any)
 def scored(target: HFTarget, requests: list[ScoreRequest]) -> torch.Tensor:
     """All rows; the slots are as before."""
     rows = torch.cat([row.clone() for row in target.score(requests)])
-    for request, length in ((request, LENGTHS[request.slot]) for request in requests):
-        target.rewind(request.slot, length)
+    for request in requests:
+        target.rewind(request.slot, LENGTHS[request.slot])
     return rows
 
 

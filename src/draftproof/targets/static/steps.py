@@ -9,6 +9,7 @@ Logits, and hidden states that are tapped, lie in buffers of the graph: the next
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -127,7 +128,7 @@ class StaticSteps:
         step.tables.fill(plan)
         wanted = plan.wanted
         if step.graph is None and self._captures and bucket.num_tokens <= MOST_CAPTURED:
-            self._capture(step)
+            self._try_capture(step)
         if step.graph is not None:
             step.graph.replay()
         elif num_tokens is None and self._lean is not None:
@@ -190,6 +191,19 @@ class StaticSteps:
             hidden = hidden.index_select(0, torch.tensor(rows, device=self._device))
         step.logits = self._model.get_output_embeddings()(hidden) if with_logits else None
 
+    def _try_capture(self, step: Step) -> None:
+        """A model whose own code waits for the device can't be captured: it runs call by call, to the same bits."""
+        try:
+            self._capture(step)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            if self._lean is not None:
+                raise
+            self._captures, step.graph = False, None
+            reason = str(error).strip().splitlines()[0]
+            warnings.warn(f"{type(self._model).__name__} runs without CUDA graphs: {reason}", stacklevel=2)
+
     def _capture(self, step: Step) -> None:
         # A first run compiles kernels and makes workspaces, which a capture must not.
         cuda: Any = torch.cuda
@@ -205,7 +219,10 @@ class StaticSteps:
         with torch.cuda.graph(graph, pool=self._pool):
             self._forward(step)
         step.graph, step.num_bytes = graph, max(torch.cuda.memory_reserved(self._device) - before, 0)
-        while len(self._steps) > 1 and sum(other.num_bytes for other in self._steps.values()) > GRAPH_MEMORY:
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        while len(self._steps) > 1 and sum(step.num_bytes for step in self._steps.values()) > GRAPH_MEMORY:
             self._steps.pop(next(iter(self._steps)))
 
 
