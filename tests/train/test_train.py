@@ -201,3 +201,31 @@ def test_what_is_published_names_the_target_and_not_where_it_lies(trained):
     assert json.loads((folder / "config.json").read_text())["_name_or_path"] == "tiny"
     place = embedded_folder()
     assert FrozenTarget.load(str(place), dtype="float32").name == place.name
+
+
+def test_begins_with_another_drafters_weights(target, text, tmp_path):
+    """One step at a tiny rate stays where the other run ended, its vocabulary and mask token included."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    loop.train(target, text, first, settings_of("dspark", 12, draft_vocab_size=20, save_head=False))
+    config = json.loads((first / "config.json").read_text())
+    (first / "config.json").write_text(json.dumps(config | {"mask_token_id": 7}))
+    again = {"draft_vocab_size": 20, "save_head": False, "learning_rate": 1e-9, "seed": 5}
+    loop.train(target, text, second, settings_of("dspark", 1, init_from=str(first), **again))
+    before, after = (load_file(str(folder / "model.safetensors")) for folder in (first, second))
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert json.loads((second / "config.json").read_text())["mask_token_id"] == 7
+    with pytest.raises(ParameterError, match="20, as in"):
+        loop.train(target, text, tmp_path / "a", settings_of("dspark", 1, init_from=str(first), draft_vocab_size=21))
+    with pytest.raises(ModelError, match=r"markov_w1.weight has shape \(64, 8\), and these settings ask for"):
+        changed = again | {"markov_rank": 4}
+        loop.train(target, text, tmp_path / "b", settings_of("dspark", 1, init_from=str(first), **changed))
+    with pytest.raises(ModelError, match="holds no tensor"):
+        loop.train(target, text, tmp_path / "c", settings_of("mtp", 1, init_from=str(first)))
+
+
+def test_dflash_may_begin_with_dsparks_layers(target, text, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    loop.train(target, text, first, settings_of("dspark", 3))
+    loop.train(target, text, second, settings_of("dflash", 1, init_from=str(first), learning_rate=1e-9))
+    before, after = (load_file(str(folder / "model.safetensors")) for folder in (first, second))
+    assert set(before) - set(after) and all(torch.equal(before[name], after[name]) for name in after)

@@ -36,7 +36,7 @@ _GROUP_EXAMPLES = (
 _SETTINGS = (
     "num_steps", "minutes", "rows", "row_length", "learning_rate", "num_anchors", "num_steps_ahead", "block_size",
     "num_layers", "markov_rank", "markov_type", "draft_vocab_size", "position_share", "save_head", "hard_labels",
-    "compile", "checkpoint_seconds", "evaluate_every", "seed",
+    "compile", "init_from", "checkpoint_seconds", "evaluate_every", "seed",
 )
 # fmt: on
 
@@ -178,6 +178,7 @@ def _method(name: str) -> click.Command:
     @click.option("--position-share", type=Number(float), help="eagle3, mtp: of positions with a loss. [default: 0.25]")
     @click.option("--compile/--no-compile", default=None, help="Compare logits through torch.compile: faster on a GPU, "
                   "after a minute. [default: don't]")  # fmt: skip
+    @click.option("--init-from", metavar="FOLDER", help="A drafter whose weights are the first ones. [default: none]")
     @click.option("--checkpoint-seconds", type=Number(float), help="[default: 30]")
     @click.option("--evaluate-every", type=Number(int), help="Steps. [default: 200]")
     @click.option("--seed", type=Number(int), help="[default: 0]")

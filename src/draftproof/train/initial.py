@@ -1,13 +1,16 @@
-"""A drafter's first weights: from a seed, or copied from the target's own layers where the shapes allow it."""
+"""A drafter's first weights: from a seed, the target's own layers, or another drafter."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from draftproof.drafters.learned.checkpoint import Checkpoint
 from draftproof.drafters.learned.modules import Linear, Table
+from draftproof.errors import ModelError
 
 
 @torch.no_grad()
@@ -27,4 +30,25 @@ def copy_layer(layer: nn.Module, target_layer: Any) -> int:
         if name in theirs and theirs[name].shape == ours.shape:
             ours.copy_(theirs[name])
             count += 1
+    return count
+
+
+@torch.no_grad()
+def take_over(tensors: Mapping[str, torch.Tensor], folder: str) -> int:
+    """Copy the drafter in `folder` into `tensors`, what a recipe's `tensors()` gives; how many names they share.
+
+    Raises ModelError where a tensor has another shape, or where no name is the same.
+    """
+    checkpoint, count = Checkpoint.locate(folder), 0
+    for name, ours in tensors.items():
+        if name not in checkpoint:
+            continue
+        if (found := checkpoint.shape(name)) != tuple(ours.shape):
+            raise ModelError(
+                f"{folder}: the tensor {name} has shape {found}, and these settings ask for {tuple(ours.shape)}"
+            )
+        ours.copy_(checkpoint.tensor(name))
+        count += 1
+    if not count:
+        raise ModelError(f"{folder} holds no tensor that this drafter has")
     return count

@@ -23,6 +23,7 @@ from torch import nn
 
 from draftproof.errors import ModelError
 from draftproof.train.corpus import Corpus
+from draftproof.train.initial import take_over
 from draftproof.train.packing import Packing
 from draftproof.train.plot import write_plot
 from draftproof.train.recipes import RECIPES, Recipe
@@ -95,6 +96,8 @@ class _Run:
         }
         self.batches, self.held_out = Packing(corpus, **sizes), Packing(corpus, **sizes, held_out=True)
         self.recipe = RECIPES[settings.method](target, corpus, settings, self._generator(-1))
+        if settings.init_from is not None:
+            take_over(self.recipe.tensors(), settings.init_from)
         self.corpus = corpus
         self.objective: nn.Module = _Objective(self.recipe)
         trained = [parameter for parameter in self.recipe.module.parameters() if parameter.requires_grad]

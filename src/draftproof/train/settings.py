@@ -17,6 +17,8 @@ class TrainSettings:
     all. position_share: of a chain drafter's positions whose loss is computed.
     save_head: write the reduced output layer too, which other packages' readers need and ours derives.
     compile: the comparison of logits goes through torch.compile.
+    init_from: folder of a drafter whose weights of the same names are the first ones, and whose reduced vocabulary and
+    mask token are kept.
     """
 
     method: str
@@ -40,6 +42,7 @@ class TrainSettings:
     save_head: bool = True
     hard_labels: bool = False
     compile: bool = False
+    init_from: str | None = None
     checkpoint_seconds: float = 30.0
     evaluate_every: int = 200
     seed: int = 0

@@ -18,6 +18,8 @@ _SOURCES = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.
 class Checkpoint:
     """`config` is the parsed config.json; `tensor(name)` reads one tensor.
 
+    Matrices of 8-bit integers with a scale for each row, as compressed-tensors writes them (X int8 [rows, n] and
+    X_scale [rows, 1]), are read as X · X_scale in float32; the scales are no tensors of their own then.
     Raises ModelError for a folder without a config or weights, or with a file that is truncated or damaged.
     """
 
@@ -34,6 +36,9 @@ class Checkpoint:
                 self._files[name] = folder / str(file)
         else:
             self._files = dict.fromkeys(self._names_in(found), found)
+        self._scales = {
+            name: f"{name}_scale" for name in self._files if name.endswith("weight") and f"{name}_scale" in self._files
+        }
 
     @classmethod
     def locate(cls, model: str) -> Checkpoint:
@@ -55,7 +60,8 @@ class Checkpoint:
     @property
     def names(self) -> tuple[str, ...]:
         """The tensors' names."""
-        return tuple(self._files)
+        scales = set(self._scales.values())
+        return tuple(name for name in self._files if name not in scales)
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -70,6 +76,18 @@ class Checkpoint:
 
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor, on the CPU, in its file's dtype. Raises ModelError where it is absent or damaged."""
+        found = self._stored(name)
+        if name not in self._scales:
+            return found
+        scale = self._stored(self._scales[name])
+        if found.dtype != torch.int8 or found.ndim != 2 or tuple(scale.shape) != (len(found), 1):
+            raise ModelError(
+                f"{self.folder}: {self._scales[name]} has shape {tuple(scale.shape)}, and {name} is {found.dtype} of "
+                f"shape {tuple(found.shape)}; read are torch.int8 [rows, n] with scales [rows, 1]"
+            )
+        return found.float() * scale.float()
+
+    def _stored(self, name: str) -> torch.Tensor:
         path = self._files.get(name)
         if path is None:
             raise ModelError(f"{self.folder}: the tensor {name} is missing; get the checkpoint anew")

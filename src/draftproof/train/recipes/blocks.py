@@ -9,6 +9,7 @@ import torch
 
 from draftproof.drafters.learned.backbone_config import BackboneConfig, backbone_config
 from draftproof.drafters.learned.block_model import BlockModel
+from draftproof.drafters.learned.checkpoint import Checkpoint
 from draftproof.drafters.learned.layout import BlockLayout
 from draftproof.drafters.learned.packaging import default_taps
 from draftproof.errors import ParameterError
@@ -19,8 +20,14 @@ from draftproof.train.settings import TrainSettings
 from draftproof.train.target import FrozenTarget, Packed
 
 
-def unused_token(corpus: Corpus, target: FrozenTarget) -> int:
-    """The highest id that the text never has: what stands for a masked slot."""
+def mask_token(corpus: Corpus, target: FrozenTarget, init_from: str | None) -> int:
+    """The highest id that the text never has, or that of the drafter in the folder `init_from`: what stands for a
+    masked slot."""
+    if init_from is not None:
+        keys = Checkpoint.locate(init_from).config
+        found = keys.get("mask_token_id", keys.get("dflash_config", {}).get("mask_token_id"))
+        if found is not None:
+            return int(found)
     counts = corpus.counts(target.vocab_size)
     unused = (counts == 0).nonzero()[0]
     return int(unused[-1]) if len(unused) else int(counts.argmin())

@@ -24,8 +24,8 @@ from draftproof.train.recipes.blocks import (
     BlockTraining,
     chosen_taps,
     layer_keys,
+    mask_token,
     speculators_config,
-    unused_token,
 )
 from draftproof.train.recipes.vocab import draft_vocabulary
 from draftproof.train.settings import TrainSettings
@@ -42,7 +42,7 @@ class DSparkRecipe(Recipe):
 
     def __init__(self, target: FrozenTarget, corpus: Corpus, settings: TrainSettings, generator: torch.Generator):
         self.settings, self.target = settings, target
-        vocab = draft_vocabulary(corpus, target, settings.draft_vocab_size)
+        vocab = draft_vocabulary(corpus, target, settings.draft_vocab_size, settings.init_from)
         self.keys = layer_keys(target, settings.num_layers)
         self.layout = BlockLayout(
             method=self.method,
@@ -52,7 +52,7 @@ class DSparkRecipe(Recipe):
             draft_vocab_size=None if vocab is None else len(vocab),
             block_size=settings.block_size,
             anchor_first=True,
-            mask_token_id=unused_token(corpus, target),
+            mask_token_id=mask_token(corpus, target, settings.init_from),
             causal=(False,) * settings.num_layers,
             markov_rank=settings.markov_rank,
             markov_type=settings.markov_type,

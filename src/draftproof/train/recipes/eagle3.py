@@ -34,7 +34,7 @@ class Eagle3Recipe(Recipe):
 
     def __init__(self, target: FrozenTarget, corpus: Corpus, settings: TrainSettings, generator: torch.Generator):
         self.settings, self.target = settings, target
-        self.vocab = draft_vocabulary(corpus, target, settings.draft_vocab_size)
+        self.vocab = draft_vocabulary(corpus, target, settings.draft_vocab_size, settings.init_from)
         self.keys = layer_keys(target, 1)
         spread = {2, target.num_layers // 2, target.num_layers - 3}
         taps = settings.tap_ids or tuple(sorted(tap for tap in spread if tap >= 1))
