@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from draftproof.bench.prompts import built_in
 from draftproof.errors import ModelError, ParameterError
 from draftproof.train.corpus import Corpus, Document, shard_path, write_shard
 from draftproof.train.generate import GenerationSettings, generate_corpus, sample_documents
@@ -144,3 +145,4 @@ def test_built_in_prompts():
     assert prompts == built_in_prompts(120, 0) != built_in_prompts(120, 1)
     assert len(set(prompts)) > 100
     assert any("Python function" in prompt for prompt in prompts) and any("JSON" in prompt for prompt in prompts)
+    assert not {prompt.text for prompt in built_in()} & set(built_in_prompts(20_000, 2))

@@ -41,6 +41,9 @@ _SETTINGS = (
 # fmt: on
 
 
+_NUM_PROMPTS = 16384
+
+
 @click.group("train", cls=VerbGroup, context_settings=SETTINGS, examples=_GROUP_EXAMPLES)
 def train() -> None:
     """Train a drafter for a target, on text that the target makes itself.
@@ -90,7 +93,7 @@ def data(**given: Any) -> None:
         chosen["temperatures"] = _numbers("temperature", given["temperature"], float)
     chosen.setdefault("batch_size", 512 if target.device.type == "cuda" else 8)
     settings = GenerationSettings(**chosen)
-    texts = _prompts(given["prompts"]) or built_in_prompts(2048, settings.seed)
+    texts = _prompts(given["prompts"]) or built_in_prompts(_NUM_PROMPTS, settings.seed)
     encoded = [[int(i) for i in target.tokenizer(text, add_special_tokens=False)["input_ids"]] for text in texts]
     began, made, shards = time.monotonic(), 0, 0
     before: tuple[float, int] | None = None
