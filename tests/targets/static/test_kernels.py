@@ -38,9 +38,6 @@ def test_attention_is_the_rule(case, groups, dim, value_dim, invariant, window):
     expected_kind = Kind.CHAIN if case != "trees" else Kind.PATH if invariant else Kind.TREE
     assert tables.bucket.kind == expected_kind
     attend = Attention(shape, tables.bucket, DEVICE, invariant=invariant)
-    attend.allocate()
-    for scratch in (attend._sums, attend._stats):
-        scratch.fill_(float("nan"))
     query = torch.randn(96, 2 * groups, dim, generator=source)
     keys, values = (torch.randn(2, 2048, size, generator=source) for size in (dim, value_dim))
     expected = reference.attend(query, keys, values, tables, 0.3, window)
@@ -60,7 +57,6 @@ def test_a_query_has_the_same_bits_in_any_row():
     for case in ("chains", "trees"):
         tables = made(CASES[case], width, True)
         attend = Attention(shape, tables.bucket, DEVICE, invariant=True)
-        attend.allocate()
         found.append(attend.launch(query, keys, values, tables, 0.3))
     # Token 0 reads slot 0 up to itself in both, in a row of five tokens and in one of its own.
     assert torch.equal(found[0][0], found[1][0])

@@ -16,8 +16,8 @@ LEAST_QUERIES: Final = 16
 MOST_QUERIES: Final = 64
 """Queries of a row, heads that share a key head counted: longer runs are cut into several rows."""
 INVARIANT_SPLIT: Final = 256
-BUSY: Final = 264
-"""Programs that keep a device busy: two on each of 132 processors."""
+BUSY: Final = 528
+"""Programs that keep a device busy: four on each of 132 processors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def power_of_two(value: int) -> int:
 
 
 class Attention:
-    """Attention of all layers of one shape in forwards of one bucket; the scratch is shared by the layers.
+    """Attention of all layers of one shape in forwards of one bucket.
 
     invariant: splits and tiles don't depend on the bucket.
     """
@@ -57,19 +57,8 @@ class Attention:
         self._uses_kernel = device.type == "cuda"
         width = most_tokens(shape.groups) if invariant else bucket.width
         self.block_m = max(power_of_two(width * shape.groups), LEAST_QUERIES)
-        self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket)
+        self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket, self.block_m)
         self.num_splits = -(-bucket.num_keys // self.split)
-        self._device = device
-        self._sums = self._stats = torch.empty(0, device=device)
-        if self._uses_kernel:
-            self.allocate()
-
-    def allocate(self) -> None:
-        """The splits' results, which `launch` needs."""
-        parts = self.bucket.num_rows * self.shape.kv_heads * self.num_splits if self.num_splits > 1 else 0
-        padded = max(power_of_two(self.shape.value_dim), LEAST_QUERIES)
-        self._sums = torch.empty(parts * self.block_m * padded, dtype=torch.float32, device=self._device)
-        self._stats = torch.empty(parts * 2 * self.block_m, dtype=torch.float32, device=self._device)
 
     def __call__(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
@@ -88,31 +77,37 @@ class Attention:
 
         shape, bucket = self.shape, self.bucket
         out = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
+        padded = max(power_of_two(shape.value_dim), LEAST_QUERIES)
+        parts = query.shape[0] * shape.num_heads * self.num_splits if self.num_splits > 1 else 1
+        sums = torch.empty(parts, padded, dtype=torch.float32, device=query.device)
+        stats = torch.empty(parts, 2, dtype=torch.float32, device=query.device)
         sizes: dict[str, Any] = {
             "HEADS": shape.num_heads,
-            "KV_HEADS": shape.kv_heads,
             "GROUPS": shape.groups,
             "VALUE_DIM": shape.value_dim,
-            "VALUE_PADDED": max(power_of_two(shape.value_dim), LEAST_QUERIES),
-            "BLOCK_M": self.block_m,
+            "VALUE_PADDED": padded,
             "SPLIT": self.split,
-            "NUM_SPLITS": self.num_splits,
         }
         split_kernel[(bucket.num_rows, shape.kv_heads, self.num_splits)](
-            query, keys, values, tables.rows, tables.positions, tables.links, out, self._sums, self._stats,
-            scale * LOG2_E, keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+            query, keys, values, tables.rows, tables.positions, tables.links, out, sums, stats,
+            scale * LOG2_E, self.num_splits, keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
             **sizes, DIM=shape.key_dim, DIM_PADDED=max(power_of_two(shape.key_dim), LEAST_QUERIES),
-            BLOCK_N=min(64, self.split), KIND=int(bucket.kind), LINKS=max(bucket.num_links, 1),
-            WINDOW=shape.window or 0, PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
+            BLOCK_M=self.block_m, BLOCK_N=min(64, self.split), KIND=int(bucket.kind), MERGES=self.num_splits > 1,
+            LINKS=max(bucket.num_links, 1), WINDOW=shape.window or 0,
+            PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
         )  # fmt: skip
         if self.num_splits > 1:
             merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
-                tables.rows, out, self._sums, self._stats, **sizes, num_warps=4
+                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=4
             )
         return out
 
 
-def _split(shape: Shape, bucket: Bucket) -> int:
-    """Keys of a program: long enough to be worth the merging, short enough to keep the device busy."""
-    wanted = bucket.num_keys * bucket.num_rows * shape.kv_heads // BUSY
+def _split(shape: Shape, bucket: Bucket, block_m: int) -> int:
+    """Keys of a program: many enough to be worth the merging, few enough to keep the device busy.
+
+    The more queries, the more there is to merge.
+    """
+    busy = BUSY if block_m == LEAST_QUERIES else BUSY // 2
+    wanted = bucket.num_keys * bucket.num_rows * shape.kv_heads // busy
     return min(max(power_of_two(wanted), 64), 2048)

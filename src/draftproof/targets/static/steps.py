@@ -156,7 +156,7 @@ class StaticSteps:
             num_tokens=num_tokens or round_up(count),
             width=power_of_two(widest),
             num_rows=power_of_two(len(plan.pieces)),
-            num_keys=max(_power_of_four(longest), KEY_BUCKET),
+            num_keys=key_bucket(longest),
             kind=plan.kind,
             num_links=power_of_two(num_links(plan)) if plan.kind != Kind.CHAIN else 0,
             with_logits=any(plan.wanted),
@@ -243,6 +243,6 @@ def round_up(count: int) -> int:
     return step * -(-count // step)
 
 
-def _power_of_four(value: int) -> int:
-    exponent = max(value - 1, 0).bit_length()
-    return 1 << (exponent + exponent % 2)
+def key_bucket(count: int) -> int:
+    """Of keys."""
+    return max(power_of_two(count), KEY_BUCKET)

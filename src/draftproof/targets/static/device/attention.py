@@ -57,10 +57,10 @@ def _visible(
 @triton.jit
 def split_kernel(
     query_ptr, keys_ptr, values_ptr, rows_ptr, positions_ptr, links_ptr, out_ptr, sums_ptr, stats_ptr,
-    scale, key_head_stride, key_stride, value_head_stride, value_stride,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, DIM_PADDED: tl.constexpr,
+    scale, num_splits, key_head_stride, key_stride, value_head_stride, value_stride,
+    HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, DIM_PADDED: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr, KIND: tl.constexpr, LINKS: tl.constexpr, WINDOW: tl.constexpr,
+    SPLIT: tl.constexpr, MERGES: tl.constexpr, KIND: tl.constexpr, LINKS: tl.constexpr, WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -112,26 +112,23 @@ def split_kernel(
             total_values = total_values * shrink[:, None]
             total_values += tl.dot(weights.to(value.dtype), value, input_precision=PRECISION)
             peak = higher
-        if NUM_SPLITS == 1:
+        if not MERGES:
             tl.store(
                 out_ptr + ((first + places) * HEADS + heads)[:, None] * VALUE_DIM + value_dims[None, :],
                 total_values / mass[:, None], mask=valid[:, None] & (value_dims < VALUE_DIM)[None, :],
             )  # fmt: skip
         else:
-            part = (row * KV_HEADS + head) * NUM_SPLITS + split
-            tl.store(
-                sums_ptr + (part * BLOCK_M + queries)[:, None] * VALUE_PADDED + value_dims[None, :], total_values,
-                mask=valid[:, None],
-            )  # fmt: skip
-            tl.store(stats_ptr + part * 2 * BLOCK_M + queries, peak, mask=valid)
-            tl.store(stats_ptr + (part * 2 + 1) * BLOCK_M + queries, mass, mask=valid)
+            part = ((first + places) * HEADS + heads).to(tl.int64) * num_splits + split
+            tl.store(sums_ptr + part[:, None] * VALUE_PADDED + value_dims[None, :], total_values, mask=valid[:, None])
+            tl.store(stats_ptr + 2 * part, peak, mask=valid)
+            tl.store(stats_ptr + 2 * part + 1, mass, mask=valid)
 
 
 @triton.jit
 def merge_kernel(
-    rows_ptr, out_ptr, sums_ptr, stats_ptr,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
-    VALUE_PADDED: tl.constexpr, BLOCK_M: tl.constexpr, SPLIT: tl.constexpr, NUM_SPLITS: tl.constexpr,
+    rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
+    HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
+    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One query of one key head a program."""
     row = tl.program_id(0)
@@ -141,14 +138,15 @@ def merge_kernel(
     place = query // GROUPS
     if place < count:
         dims = tl.arange(0, VALUE_PADDED)
+        index = (first + place) * HEADS + head * GROUPS + query % GROUPS
         peak = tl.full([], float("-inf"), tl.float32)
         mass = tl.full([], 0.0, tl.float32)
         sums = tl.zeros([VALUE_PADDED], tl.float32)
         for split in range(0, tl.cdiv(total, SPLIT)):
-            part = (row * KV_HEADS + head) * NUM_SPLITS + split
-            its_peak = tl.load(stats_ptr + part * 2 * BLOCK_M + query)
-            its_mass = tl.load(stats_ptr + (part * 2 + 1) * BLOCK_M + query)
-            its_sums = tl.load(sums_ptr + (part * BLOCK_M + query) * VALUE_PADDED + dims)
+            part = index.to(tl.int64) * num_splits + split
+            its_peak = tl.load(stats_ptr + 2 * part)
+            its_mass = tl.load(stats_ptr + 2 * part + 1)
+            its_sums = tl.load(sums_ptr + part * VALUE_PADDED + dims)
             higher = tl.maximum(peak, its_peak)
             pivot = tl.where(higher == float("-inf"), 0.0, higher)
             shrink = tl.exp2(peak - pivot)
@@ -156,6 +154,4 @@ def merge_kernel(
             mass = mass * shrink + its_mass * weight
             sums = sums * shrink + its_sums * weight
             peak = higher
-        token = first + place
-        pointer = out_ptr + (token * HEADS + head * GROUPS + query % GROUPS) * VALUE_DIM
-        tl.store(pointer + dims, sums / mass, mask=dims < VALUE_DIM)
+        tl.store(out_ptr + index * VALUE_DIM + dims, sums / mass, mask=dims < VALUE_DIM)
