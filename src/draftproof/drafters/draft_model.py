@@ -165,35 +165,32 @@ class DraftModelDrafter:
             drawn_from = sharpened(law, request.law_power)
             turn.draft = turn.draft.draw(drawn_from, request.noise, share_target_field=request.share_target_field)
             turn.next_ids = turn.draft.token_ids[-1:]
-            turn.history = turn.history.extended(turn.next_ids, (law,))
+            try:
+                turn.history = turn.history.extended(turn.next_ids, (law,))
+            except LawError:
+                turn.num_tokens = len(turn.draft)
+                continue
             turn.grammar = None if turn.grammar is None else turn.grammar.after_all(turn.next_ids)
 
     def laws(self, turns: Sequence[Turn], logits: Sequence[torch.Tensor]) -> list[Law | None]:
-        """One law per turn; None where the request's masks leave none of the drafter's ids."""
+        """One law per turn; None where the request's masks and processors leave none of the drafter's ids."""
         rows = torch.stack([self._fitted(turn, row) for turn, row in zip(turns, logits, strict=True)])
         params = [turn.request.row_params for turn in turns]
         histories, noise = [turn.history for turn in turns], [turn.request.noise for turn in turns]
         masks = [None if turn.grammar is None else turn.grammar.mask for turn in turns]
         found = self.chain.laws(rows, params, histories, masks=masks, noise=noise, errors="return")
-        return [self._checked(turn, law) for turn, law in zip(turns, found, strict=True)]
+        # The drafter's logits were looked at already: errors are the request's masks and processors.
+        return [None if isinstance(law, LawError) else law for law in found]
 
     def _fitted(self, turn: Turn, logits: torch.Tensor) -> torch.Tensor:
         """[target's V] the row without ids that the target lacks, and -inf at ids that the drafter lacks."""
         own = logits[: self.model.vocab_size]
-        if torch.isnan(own).any() or torch.isposinf(own).any():
+        if torch.isnan(own).any() or torch.isposinf(own).any() or not torch.isfinite(own).any():
             raise self._error(turn, "the logits hold NaN or infinity; check the draft model's weights and dtype")
         num_missing = turn.request.row_params.vocab_size - len(own)
         if num_missing <= 0:
             return own[: turn.request.row_params.vocab_size]
         return torch.nn.functional.pad(own, (0, num_missing), value=-torch.inf)
-
-    def _checked(self, turn: Turn, law: Law | LawError) -> Law | None:
-        if not isinstance(law, LawError):
-            return law
-        # NaN was looked for already: what is left is a row that masks have emptied.
-        if turn.grammar is not None or self.model.vocab_size < turn.request.row_params.vocab_size:
-            return None
-        raise self._error(turn, law.message) from law
 
     def _error(self, turn: Turn, message: str) -> LawError:
         return LawError(

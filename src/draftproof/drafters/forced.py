@@ -9,7 +9,7 @@ len(forced_ids) + i of a pass that starts at the context's end. So no key is met
 Why exact: forced tokens are point masses. The drafter's tokens are drawn again in the whole draft from the same laws
 with the same keys, which gives the same tokens: tokens and laws are born together there as everywhere.
 Edge cases: a drafter that reads the target's hidden states has none for the forced tokens, and is asked only where
-there are none.
+there are none; where a sampler's or processor's state can't follow the forced tokens, nothing is drafted after them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Draft, DrawnWith, Key, Noise, Number, PointMass, Verdict, Weights
 from draftproof.drafters.base import Drafter, DraftRequest
-from draftproof.errors import DraftContractError
+from draftproof.errors import DraftContractError, LawError
 from draftproof.grammar import GrammarCursor, Phase
 
 READ_CONTEXT_ALONE: Final = frozenset({"ngram", "suffix", "draft_model", "forced"})
@@ -74,12 +74,16 @@ def _after_forced(drafter: Drafter, request: DraftRequest) -> DraftRequest | Non
     # A sampler's state (mirostat) goes on by the target's law of each token, which is not known here.
     if num_tokens == 0 or has_ended or request.history.needs_laws or drafter.method not in READ_CONTEXT_ALONE:
         return None
+    try:
+        history = request.history.extended(lead)
+    except LawError:
+        return None
     return replace(
         request,
         context_ids=[*request.context_ids, *lead],
         num_tokens=num_tokens,
         noise=_Shifted(request.noise, len(request.context_ids), len(lead)),
-        history=request.history.extended(lead),
+        history=history,
         grammar=grammar,
         forced_ids=(),
     )

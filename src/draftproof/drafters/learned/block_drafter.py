@@ -229,7 +229,7 @@ class BlockDrafter:
     def _row_laws(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
         vocab = self.ends.vocab
         rows = logits if vocab is None else vocab.expand(logits)
-        return self.drawing.laws(self.method, turns, rows, reduced=vocab is not None)
+        return self.drawing.laws(self.method, turns, rows)
 
     def _corrected(
         self, index: int, turns: list[Turn], previous: torch.Tensor, hidden: torch.Tensor, logits: torch.Tensor

@@ -173,7 +173,7 @@ class ChainDrafter:
 
     def _draw(self, turns: Sequence[Turn]) -> None:
         rows = torch.stack([turn.logits for turn in turns if turn.logits is not None])
-        laws = self.drawing.laws(self.method, turns, rows, reduced=self.ends.vocab is not None)
+        laws = self.drawing.laws(self.method, turns, rows)
         for turn, law in zip(turns, laws, strict=True):
             if law is None:
                 turn.stop()

@@ -108,7 +108,7 @@ class ChainSource:
 
     def _laws(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
         """logits: [turns, V], expanded to the target's vocabulary."""
-        return self.drafter.drawing.laws(self.method, turns, logits, reduced=self.drafter.ends.vocab is not None)
+        return self.drafter.drawing.laws(self.method, turns, logits)
 
 
 def _turn(tree: Growing, node: int) -> Turn:

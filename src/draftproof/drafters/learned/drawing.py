@@ -33,10 +33,10 @@ class Drawing:
     chain: SamplerChain
     argmax_by_default: bool
 
-    def laws(self, method: str, turns: Sequence[Turn], logits: torch.Tensor, *, reduced: bool) -> list[Law | None]:
+    def laws(self, method: str, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
         """The law of each turn's next token, from logits [turns, >= V].
 
-        reduced: the drafter lacks some tokens. None stands where masks leave none of its own.
+        None stands where masks and processors leave none of the drafter's.
         Raises LawError, which names the method, the slot and the position, for logits that are no numbers.
         """
         params = [turn.request.row_params for turn in turns]
@@ -48,8 +48,8 @@ class Drawing:
             if not isinstance(law, LawError):
                 found.append(law)
                 continue
-            emptied = reduced or turn.grammar is not None
-            if not emptied or bool(logits[row].isnan().any()) or not bool(torch.isfinite(logits[row]).any()):
+            # Otherwise it is the request's masks and processors, of which the target's rows will tell.
+            if bool(logits[row].isnan().any()) or not bool(torch.isfinite(logits[row]).any()):
                 where = turn.draft.start + len(turn.draft)
                 raise LawError(f"drafter {method}, slot {turn.request.slot}: {law.message}", position=where)
             found.append(None)

@@ -8,6 +8,7 @@ import torch
 
 from draftproof.core import Draft, Law
 from draftproof.drafters.base import DraftRequest
+from draftproof.errors import LawError
 from draftproof.grammar import GrammarCursor
 from draftproof.sampling import History
 
@@ -45,10 +46,14 @@ class Turn:
         return len(self.draft) >= self.num_tokens
 
     def take(self, draft: Draft, law: Law) -> None:
-        """The draft with one more token, whose processed law was `law`."""
+        """The draft with one more token, whose processed law was `law`; it ends there if no history can follow."""
         self.draft = draft
         added = draft.token_ids[-1:]
-        self.history = self.history.extended(added, (law,))
+        try:
+            self.history = self.history.extended(added, (law,))
+        except LawError:
+            self.stop()
+            return
         self.grammar = None if self.grammar is None else self.grammar.after_all(added)
 
     def stop(self) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Law
 from draftproof.drafters.base import DraftRequest
+from draftproof.errors import LawError
 
 if TYPE_CHECKING:
     from draftproof.grammar import GrammarCursor
@@ -133,7 +134,11 @@ class Growing:
             parent, token_id = int(self.parents[node]), int(self.token_ids[node])
             above = self.point(parent)
             grammar = above.grammar.after(token_id) if above.grammar is not None else None
-            history = above.history.extended((token_id,), (self._laws[parent],))
+            try:
+                history = above.history.extended((token_id,), (self._laws[parent],))
+            except LawError:
+                # The target's row after this node has the same error, so nothing below it is ever emitted.
+                history = above.history
             known = self._points[node] = Point(history, grammar)
         return known
 
