@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=MODES, default=MODES)
     parser.add_argument("--num-tokens", type=int, default=20_000)
     parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2])
-    parser.add_argument("--logit-error", type=float, default=1e-3)
+    parser.add_argument("--logit-error", type=float, default=2e-2)
     given = parser.parse_args()
     folder = Path(given.out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -150,7 +150,7 @@ def test_logprobs_are_asked_for_only_where_they_are_needed(serve: Callable[..., 
         ("vllm", {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.3, "top_p": 1.0, "logit_bias": {"3": 2.0}}),
         (
             "llama.cpp",
-            {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3, "repeat_last_n": 65_536, "logit_bias": [[3, 2.0]]},
+            {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.3, "repeat_last_n": 64, "logit_bias": [[3, 2.0]]},
         ),
     ],
 )

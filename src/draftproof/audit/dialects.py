@@ -4,8 +4,9 @@ Every sampler that the server has is sent, also at its neutral value: servers ha
 a model's generation_config.json for its. A parameter that the dialect has no word for is refused, unless it is neutral.
 
 - vllm: vLLM, SGLang, draftproof; vLLM's extensions of OpenAI's fields.
-- llama.cpp: its server; `repeat_penalty` over the last 65,536 tokens, biases as pairs. It leaves the token that ends an
-  output out of its answer, so `ignore_eos` must be set; there it bans EOS, which a bias of -100 says to the scorer.
+- llama.cpp: its server; `repeat_penalty` over the last 64 tokens, as the preset has it, biases as pairs. It leaves the
+  token that ends an output out of its answer, so `ignore_eos` must be set; there it bans EOS, which a bias of -100 says
+  to the scorer.
 - openai: the fields of OpenAI's completions alone.
 """
 
@@ -41,7 +42,7 @@ DIALECTS: Final = tuple(_WORDS)
 _ALWAYS: Final = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
 )  # fmt: skip
-_WHOLE_CONTEXT: Final = 65_536  # tokens; servers of 2026 no longer take -1 for all of them
+_WINDOW: Final = 64  # tokens that penalties look at: the preset's, and the server's own
 _HERE: Final = {"max_tokens", "seed", "logprobs", "detokenize", "n", "skip_special_tokens"}
 
 
@@ -68,7 +69,7 @@ def sampling_fields(request: Request, dialect: str) -> dict[str, Any]:
             raise Refusal(f"a completions endpoint that speaks {dialect} has no {item.name}")
         found[words[item.name]] = _plain(item.name, value, dialect)
     if dialect == "llama.cpp":
-        found["repeat_last_n"] = _WHOLE_CONTEXT
+        found["repeat_last_n"] = _WINDOW
     return found
 
 

@@ -36,9 +36,9 @@ class VLLMEngine:
         prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
         try:
             outputs = self._llm.generate(prompts, params, use_tqdm=False)
-        except (ValueError, NotImplementedError) as error:
-            raise Refusal(str(error)) from error
         except Exception as error:
+            if _is_refusal(error):
+                raise Refusal(str(error)) from error
             raise EngineError(f"{self.name} failed with {type(error).__name__}: {error}") from error
         return [_generation(output.outputs[0]) for output in outputs]
 
@@ -58,8 +58,15 @@ class VLLMEngine:
             return import_module("vllm").SamplingParams(
                 max_tokens=given.max_tokens, detokenize=bool(given.stop), **values
             )
-        except (TypeError, ValueError) as error:
-            raise Refusal(str(error)) from error
+        except Exception as error:
+            if isinstance(error, TypeError) or _is_refusal(error):
+                raise Refusal(str(error)) from error
+            raise
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether vLLM said no to a parameter: a ValueError, or in later versions an error of its own that is none."""
+    return isinstance(error, (ValueError, NotImplementedError)) or type(error).__name__ == "VLLMValidationError"
 
 
 def _generation(completion: Any) -> Generation:
