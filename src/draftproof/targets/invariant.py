@@ -27,6 +27,7 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.shapes import FixedShapes, Shapes, StepShapes
+from draftproof.targets.support import num_shards
 
 if TYPE_CHECKING:
     from draftproof.targets.hf import HFTarget
@@ -62,9 +63,10 @@ MOST_PADDED = 16
 def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
     """From the cheapest to the dearest, without those that the machine's kernels rule out.
 
-    Static forwards have fixed shapes: a GPU's matrix products are chosen by the number of rows.
+    Static forwards have fixed shapes: a GPU's matrix products are chosen by the number of rows. So have those that are
+    cut over processes, whose sums are gathered by size.
     """
-    if not target.is_static:
+    if not target.is_static and num_shards(target.model) == 1:
         least = target.least_rows()
         if least <= MOST_PADDED and target.attention_agrees():
             yield StepShapes(least)

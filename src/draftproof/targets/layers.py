@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicCache, DynamicSlidingWindowLayer
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.cache import LayerShape
 from draftproof.targets.recurrent.states import StateShape
+from draftproof.targets.support import num_shards
 
 # By name: not every supported release of transformers has all of them.
 KINDS = (
@@ -100,7 +101,7 @@ def inspect_layers(model: Any, cache_name: str) -> Layers:
             )
     shapes = tuple(_shape_of(layer, model) for layer in layers)
     heads = {shape.heads for shape in shapes if shape.heads}
-    groups = config.num_attention_heads // heads.pop() if len(heads) == 1 else 1
+    groups = config.num_attention_heads // (heads.pop() * num_shards(model)) if len(heads) == 1 else 1
     return Layers(shapes, windows, tuple(_window(layer) for layer in layers), groups, recurrent)
 
 

@@ -15,6 +15,7 @@ from draftproof.targets.cpu_linear import pack_linears, should_pack
 from draftproof.targets.dtype import resolve_dtype
 from draftproof.targets.fused import fuse_norms, fuse_projections
 from draftproof.targets.hf import DEFAULT_WIDTH, HFTarget
+from draftproof.targets.parallel import plan_arguments
 from draftproof.targets.support import check_architecture, check_config, check_weights
 
 
@@ -29,6 +30,7 @@ def load_target(
     width: int | None = None,
     max_num_cached_tokens: int | None = None,
     cache_memory: int | None = None,
+    sharded: bool = False,
 ) -> tuple[HFTarget, Any]:
     """Returns the target and its transformers tokenizer.
 
@@ -36,22 +38,31 @@ def load_target(
     dtype: `auto` (see `dtype.py`) or a name or torch dtype. invariant: None means on below float32.
     width: tokens of a forward under `invariant` where shapes have to be fixed; None takes the default.
     max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
+    sharded: cut the layers over the processes of a torchrun, by transformers' own plan; see `parallel.py`.
 
     Raises ModelError and its subclasses, MissingExtraError, ParameterError.
     """
     where = _device(device)
     kind = resolve_dtype(dtype, where)
     with _no_progress_bars():
-        loaded, tokenizer = _read_gguf(model, kind) if _is_gguf(model) else _read_folder(model, kind)
+        if _is_gguf(model):
+            if sharded:
+                raise ParameterError(
+                    "sharded", sharded, "False for a GGUF file", "give a folder that transformers saved"
+                )
+            loaded, tokenizer = _read_gguf(model, kind)
+        else:
+            loaded, tokenizer = _read_folder(model, kind, sharded=sharded)
     check_weights(loaded)
-    loaded = loaded.to(where)
+    if not sharded:
+        loaded = loaded.to(where)
     check_architecture(loaded)
     if invariant is None:
         invariant = kind not in (torch.float32, torch.float64)
-    if should_pack(kind, where, invariant):
+    if not sharded and should_pack(kind, where, invariant):
         fuse_projections(loaded)
         pack_linears(loaded)
-    if where.type == "cpu":
+    if where.type == "cpu" and not sharded:
         fuse_norms(loaded)
     target = HFTarget(
         loaded,
@@ -62,6 +73,7 @@ def load_target(
         max_num_cached_tokens=max_num_cached_tokens,
         cache_memory=cache_memory,
         width=DEFAULT_WIDTH if width is None else width,
+        static=False if sharded else None,
     )
     return target, tokenizer
 
@@ -106,7 +118,7 @@ def _read_gguf(model: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
     return make_model(read, dtype), make_tokenizer(read)
 
 
-def _read_folder(model: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
+def _read_folder(model: str | None, dtype: torch.dtype, *, sharded: bool) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     causal_lm: Any = AutoModelForCausalLM
@@ -118,7 +130,9 @@ def _read_folder(model: str | None, dtype: torch.dtype) -> tuple[Any, Any]:
     check_config(config)
     tokenizer = _read_tokenizer(source)
     try:
-        loaded, report = causal_lm.from_pretrained(source, config=config, dtype=dtype, output_loading_info=True)
+        loaded, report = causal_lm.from_pretrained(
+            source, config=config, dtype=dtype, output_loading_info=True, **(plan_arguments() if sharded else {})
+        )
     except ValueError as error:
         if "Unrecognized configuration class" in str(error):
             kind = config.model_type

@@ -53,9 +53,16 @@ def check_architecture(model: Any) -> None:
         )
 
 
+def num_shards(model: Any) -> int:
+    """Over how many processes transformers has cut the model's layers (`parallel.py`)."""
+    return int(getattr(model, "tp_size", None) or 1)
+
+
 def check_weights(model: Any) -> None:
     """Raises ModelError naming the first tensor that holds NaN or infinity."""
-    for name, tensor in model.named_parameters():
+    for name, parameter in model.named_parameters():
+        # Of a model that is cut over processes, this one's part.
+        tensor = parameter.to_local() if hasattr(parameter, "to_local") else parameter
         if tensor.is_floating_point() and tensor.numel():
             low, high = torch.aminmax(tensor.detach())
             if not (torch.isfinite(low) and torch.isfinite(high)):

@@ -1,0 +1,151 @@
+"""One target over several processes: transformers cuts the layers, one process decides.
+
+Every process of a torchrun loads its part of the model (`load_target(..., sharded=True)`, transformers' own plan for
+tensor parallelism) and keeps its part of the cache. The first one leads: it alone has an engine, drafters, noise and
+requests, and each call that it makes of its target is told to the others, which make the same call of theirs. So
+what is drafted, drawn, accepted and kept is decided once; logits that differed in a bit between processes, or
+a clock, could not make them go apart.
+
+    target, tokenizer = load_target(folder, sharded=True)
+    if is_leader():
+        with LeadingTarget(target) as leading:
+            llm = LLM.from_target(leading, tokenizer)
+            ...
+    else:
+        follow(target)
+
+With each call the leader tells how long its slots are; a process that has other lengths stops with an error instead of
+computing something else. Learned drafters call the model's own head, which no single process has: they are refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from draftproof.errors import DraftproofError, ModelError, UnsupportedModelError
+from draftproof.targets.base import ScoreRequest
+
+if TYPE_CHECKING:
+    from draftproof.targets.hf import HFTarget
+
+END = "end"
+"""What the leader tells last."""
+
+
+def is_leader() -> bool:
+    """True in the process that decides, and where there is only one."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def plan_arguments() -> dict[str, Any]:
+    """What `from_pretrained` is given for transformers' own plan; its name changed between releases."""
+    try:
+        from transformers.distributed.configuration_utils import DistributedConfig
+    except ImportError:
+        return {"tp_plan": "auto"}
+    if "tp_plan" not in inspect.signature(DistributedConfig).parameters:
+        return {"tp_plan": "auto"}
+    return {"distributed_config": DistributedConfig(tp_plan="auto")}
+
+
+class LeadingTarget:
+    """The leader's target. What it is asked is answered by its own part; what changes it is told to the others.
+
+    Use it as a context: at its end the followers return from `follow`.
+    """
+
+    def __init__(self, target: HFTarget) -> None:
+        """Call in the leader, while the others call `follow`; raises ModelError elsewhere."""
+        if not is_leader():
+            raise ModelError(f"process {dist.get_rank()} doesn't lead; call follow(target) in it")
+        self._target, self._group = target, _group()
+
+    def __enter__(self) -> LeadingTarget:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the followers go."""
+        _tell(self._group, (END, (), ()))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("model", "taps"):
+            raise AttributeError(f"a target that is cut over processes has no {name!r} of its own")
+        return getattr(self._target, name)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
+        """See `Target.score`."""
+        found: list[torch.Tensor] = self._do("score", list(requests))
+        return found
+
+    def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
+        """See `Target.prefill`."""
+        self._do("prefill", slot, list(token_ids))
+
+    def copy(self, source: int, slot: int, length: int) -> None:
+        """See `Target.copy`."""
+        self._do("copy", source, slot, length)
+
+    def rewind(self, slot: int, length: int, path: Sequence[int] = ()) -> None:
+        """See `Target.rewind`."""
+        self._do("rewind", slot, length, tuple(path))
+
+    def release(self, slot: int) -> None:
+        """See `Target.release`."""
+        self._do("release", slot)
+
+    def request_taps(self, tap_ids: Sequence[int]) -> NoReturn:
+        """Raises UnsupportedModelError."""
+        raise UnsupportedModelError(
+            "learned drafters need the target's head, which is cut over processes; use ngram, suffix or draft_model"
+        )
+
+    def _do(self, name: str, *arguments: Any) -> Any:
+        _tell(self._group, (name, arguments, tuple(self._target.cache.lengths)))
+        return getattr(self._target, name)(*arguments)
+
+
+def follow(target: HFTarget) -> None:
+    """Make the leader's calls until it ends. Raises ModelError where this process has gone another way."""
+    group = _group()
+    while True:
+        name, arguments, lengths = _listen(group)
+        if name == END:
+            return
+        own = tuple(target.cache.lengths)
+        if own != lengths:
+            raise ModelError(
+                f"process {dist.get_rank()} holds slots of {own} tokens where the leader's are {lengths}: they no "
+                "longer compute the same; start all processes anew"
+            )
+        try:
+            getattr(target, name)(*arguments)
+        except DraftproofError:
+            # The leader's call was refused alike, before anything was changed.
+            continue
+
+
+def _group() -> Any:
+    """For Python objects: nothing of theirs passes through a device."""
+    return dist.new_group(backend="gloo") if dist.is_initialized() else None
+
+
+def _tell(group: Any, message: Any) -> None:
+    if group is not None:
+        dist.broadcast_object_list([message], src=0, group=group)
+
+
+def _listen(group: Any) -> Any:
+    message = [None]
+    dist.broadcast_object_list(message, src=0, group=group)
+    return message[0]

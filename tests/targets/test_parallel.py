@@ -1,0 +1,107 @@
+"""A target over two processes: one decides, speculation changes nothing, and processes that go apart are found."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from draftproof.errors import ParameterError
+from draftproof.targets.gguf import read_gguf
+from draftproof.targets.gguf_folder import write_folder
+from draftproof.targets.hf import HFTarget
+from draftproof.targets.load import load_target
+from draftproof.targets.parallel import LeadingTarget
+from tests.targets.gguf_files import model_state, write_gguf
+from tests.targets.models import VOCAB_SIZE, tiny_model
+from tests.targets.parallel_worker import SCORED
+
+WORKER = Path(__file__).with_name("parallel_worker.py")
+ROOT = WORKER.parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama whose heads can be halved, with another model's tokenizer."""
+    path = tmp_path_factory.mktemp("parallel")
+    gguf = write_gguf(path / "m.gguf", model_state(True))
+    (path / "other").mkdir()
+    write_folder(read_gguf(gguf), path / "other")
+    model = tiny_model("llama")
+    model.save_pretrained(path / "model")
+    for file in (path / "other").glob("tokenizer*"):
+        (path / "model" / file.name).write_bytes(file.read_bytes())
+    return path / "model"
+
+
+def run(folder: Path, out: Path, mode: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, str(WORKER), str(folder), str(out), mode],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("out") / "found.json"
+    result = run(folder, out, "texts")
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(out.read_text(encoding="utf-8"))
+
+
+def test_the_cache_is_cut(found):
+    assert found["kv_heads"] == 1
+
+
+def test_speculation_changes_nothing(found):
+    assert found["speculative"] == found["plain"]
+    assert found["drafted"] > 0 and all(len(ids) == 24 for ids in found["plain"])
+    assert all(token < VOCAB_SIZE for ids in found["plain"] for token in ids)
+
+
+def test_logits_are_those_of_one_process(found, folder):
+    whole, _ = load_target(str(folder), dtype="float32", num_slots=2, max_model_len=256)
+    expected = whole.score([SCORED])[0]
+    logits = torch.tensor(found["logits"])
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5 * float(expected.max() - expected.min()))
+
+
+def test_a_refused_call_is_refused_everywhere_and_the_next_one_runs(found):
+    assert found["refused"].startswith("length=7")
+    assert len(found["logits"]) == len(SCORED.token_ids)
+
+
+def test_learned_drafters_are_refused(found):
+    assert "learned drafters need the target's head" in found["learned"]
+
+
+def test_processes_that_go_apart_are_found(folder, tmp_path):
+    out = tmp_path / "apart.json"
+    result = run(folder, out, "apart")
+    assert result.returncode != 0
+    assert "holds slots of (0, 0) tokens where the leader's are (3, 0)" in json.loads(out.read_text())["error"]
+
+
+def test_a_gguf_file_is_not_cut(tmp_path):
+    path = write_gguf(tmp_path / "m.gguf", model_state(True))
+    with pytest.raises(ParameterError, match="sharded=True.*GGUF"):
+        load_target(str(path), sharded=True)
+
+
+def test_one_process_leads_itself():
+    target = HFTarget(tiny_model("llama"))
+    with LeadingTarget(target) as leading:
+        assert torch.equal(leading.score([SCORED])[0], HFTarget(tiny_model("llama")).score([SCORED])[0])
+        assert leading.length(0) == len(SCORED.token_ids)
+        with pytest.raises(AttributeError, match="no 'model' of its own"):
+            _ = leading.model
