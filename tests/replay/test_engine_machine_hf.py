@@ -53,7 +53,7 @@ def target_of(name, num_slots, num_steps):
     )
 
 
-def machine(name):
+def machine(name, target_of=target_of):
     class Machine(EngineMachine):
         shared = random_ids(NUM_SHARED, seed=4)
         known: dict = {}

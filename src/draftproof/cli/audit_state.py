@@ -43,4 +43,7 @@ class SlotSequence:
         self._target.rewind(self._slot, num_tokens)
 
     def state(self) -> Mapping[str, Any]:
-        return {}
+        """Recurrent states; keys and values show in the logits."""
+        states = getattr(self._target, "recurrent_states", None)
+        found: Mapping[str, Any] = {} if states is None else states(self._slot)
+        return {name: state.float().cpu().numpy() for name, state in found.items()}

@@ -43,11 +43,16 @@ def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
 
     target, tokenizer, chain: the engine's; the draft model runs on the target's device in its dtype, has as many
     slots, and samples with the same chain.
-    Raises ParameterError for an unknown method, and what loading a draft model or a learned drafter raises.
+    Raises ParameterError for an unknown method and for trees on a target that scores chains alone, and what loading a
+    draft model or a learned drafter raises.
     """
     make = DRAFTERS.get(config.method)
     if make is None:
         raise ParameterError("method", config.method, f"one of {', '.join(DRAFTERS)}")
+    if config.topology != "chain" and not target.supports_trees:
+        raise ParameterError(
+            "topology", config.topology, "'chain' for a target with a recurrent state, which follows one path"
+        )
     drafter = make(config, target, tokenizer, chain)
     return drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
 

@@ -129,4 +129,7 @@ class Slots:
         if not self.share or request.wants_prompt_rows:
             return None
         match = self.index.longest(request.context_ids, most, besides=besides)
-        return None if match is None else (match.slot, match.length)
+        if match is None:
+            return None
+        length = self.target.reachable(match.slot, match.length)
+        return (match.slot, length) if length >= BLOCK_SIZE else None

@@ -49,6 +49,11 @@ class Target(Protocol):
     dtype: torch.dtype
 
     @property
+    def supports_trees(self) -> bool:
+        """Whether `parents` may branch."""
+        ...
+
+    @property
     def max_num_cached_tokens(self) -> int:
         """How many columns all slots together may take: enough for one slot of `max_model_len`."""
         ...
@@ -79,12 +84,23 @@ class Target(Protocol):
         """The room that a slot of `length` entries takes in the cache: `length` or more."""
         ...
 
+    def reachable(self, slot: int, length: int) -> int:
+        """The most entries, `length` at most, that the slot can be rewound to or copied up to.
+
+        Less than `length` where a recurrent state can't be had after any number of tokens.
+        """
+        ...
+
     def copy(self, source: int, slot: int, length: int) -> None:
-        """Give `slot` the first `length` entries of the slot `source` in place of its own; `source` keeps them."""
+        """Give `slot` the first `length` entries of the slot `source` in place of its own; `source` keeps them.
+
+        Raises ParameterError for a length that isn't reachable.
+        """
         ...
 
     def rewind(self, slot: int, length: int, path: Sequence[int] = ()) -> None:
-        """Keep `length` entries in all.
+        """Keep `length` entries in all. Raises ParameterError for a length that isn't reachable; those since the last
+        rewind are, and 0.
 
         `path` (after a tree) holds cache offsets, counted from the start of the last score call's tokens: a path
         from the first token down the tree. Its entries are moved in place to the start of those tokens first.

@@ -261,6 +261,17 @@ class HFTarget:
             self.taps.rewind(slot, length, start, moved)
         self._starts[slot], self._parents[slot] = min(start, length), None
 
+    def recurrent_states(self, slot: int) -> dict[str, torch.Tensor]:
+        """What the layers with a recurrent state hold after the slot's tokens, by name."""
+        recurrent, slot = self.cache.recurrent, self._slot(slot)
+        if recurrent is None:
+            return {}
+        return {
+            f"layer {layer}, {part}": tensor
+            for layer in recurrent.layers
+            for part, tensor in zip(("convolution", "state"), recurrent.state(slot, layer), strict=False)
+        }
+
     def release(self, slot: int) -> None:
         self.cache.free(self._slot(slot))
         self._starts[slot], self._parents[slot] = 0, None
@@ -272,7 +283,7 @@ class HFTarget:
         return self._num_releases[slot]
 
     def reachable(self, slot: int, length: int) -> int:
-        return self.cache.reachable(self._slot(slot), length)
+        return self.cache.reachable(slot, min(length, self.length(slot)))
 
     def copy(self, source: int, slot: int, length: int) -> None:
         if source == slot or not 0 <= length <= self.length(source):

@@ -84,6 +84,15 @@ class TableTarget:
         """An entry takes a column."""
         return length
 
+    @property
+    def supports_trees(self) -> bool:
+        """A node's law is that of its path."""
+        return True
+
+    def reachable(self, slot: int, length: int) -> int:
+        """Any number of entries."""
+        return min(length, len(self._slot(slot)))
+
     def copy(self, source: int, slot: int, length: int) -> None:
         """Give `slot` the first `length` entries of `source`."""
         if not 0 <= length <= len(self._slot(source)) or source == slot:

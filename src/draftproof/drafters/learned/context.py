@@ -60,6 +60,7 @@ class DraftContext:
             )
         recorded = self.taps.lengths[slot]
         if recorded < stop:
-            self.target.rewind(slot, recorded)
-            self.target.prefill(slot, request.context_ids[recorded:stop])
+            begin = self.target.reachable(slot, recorded)
+            self.target.rewind(slot, begin)
+            self.target.prefill(slot, request.context_ids[begin:stop])
         return self.taps.read(slot, start, stop)

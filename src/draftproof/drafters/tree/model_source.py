@@ -16,6 +16,7 @@ from draftproof.core import ROOT, Draft, Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.draft_model import DraftModelDrafter, Turn
 from draftproof.drafters.tree.growing import Growing
+from draftproof.errors import ParameterError
 from draftproof.targets.base import ScoreRequest
 
 _MOST_SCORED: Final = 32
@@ -30,6 +31,8 @@ class ModelSource:
     log_discount = 0.0
 
     def __init__(self, drafter: DraftModelDrafter) -> None:
+        if not drafter.model.supports_trees:
+            raise ParameterError("topology", "tree", "'chain' with a draft model that has a recurrent state")
         self.drafter, self.model = drafter, drafter.model
         self.method = drafter.method
         # Slot -> how many nodes of a trunk that is one path its entries hold, behind the newest token.
