@@ -106,7 +106,8 @@ def random_words(args: argparse.Namespace) -> dict[str, Any]:
 def stream(args: argparse.Namespace) -> dict[str, Any]:
     """A mixed stream: kinds by turns."""
     clock, prompts = CLOCKS[args.clock], _mixed(args)
-    ways = Ways(args, {**CHAINS, **TREES, **AUTO}, open_target(args))
+    wanted = {name: fields for name, fields in {**CHAINS, **TREES}.items() if not args.ways or name in args.ways}
+    ways = Ways(args, {**wanted, **AUTO}, open_target(args))
     names, kinds = list(ways.llms), list(dict.fromkeys(prompt.kind for prompt in prompts))
     seconds = {name: dict.fromkeys(kinds, 0.0) for name in names}
     passes, tokens = dict.fromkeys(names, 0), dict.fromkeys(kinds, 0)
@@ -125,7 +126,7 @@ def stream(args: argparse.Namespace) -> dict[str, Any]:
     total, all_seconds = sum(tokens.values()), {name: sum(seconds[name].values()) for name in names}
     fixed = [name for name in names if name not in ("auto", "chain, auto")]
     hindsight = sum(min(seconds[name][kind] for name in fixed) for kind in kinds)
-    chain = min(all_seconds[name] for name in CHAINS)
+    chain = min(all_seconds[name] for name in CHAINS if name in names)
     return {
         "tokens_per_pass": {name: total / passes[name] for name in names},
         "tokens_per_second": {name: total / all_seconds[name] for name in names},
@@ -170,6 +171,7 @@ def main() -> None:
     parser.add_argument("what", choices=("random_words", "stream"))
     add_model_flags(parser)
     parser.add_argument("--prompts", type=Path)
+    parser.add_argument("--ways", nargs="+", help="of the fixed ways, these alone; chain 5 for example")
     parser.add_argument("--num-prompts", type=int, default=60)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

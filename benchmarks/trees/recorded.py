@@ -62,6 +62,15 @@ def _params(args: argparse.Namespace, seed: int) -> SamplingParams:
     return SamplingParams(temperature=args.temperature, top_p=args.top_p, seed=seed, max_tokens=args.max_tokens)
 
 
+def opened(args: argparse.Namespace, *, num_slots: int) -> tuple[LLM, Any, dict[str, Any]]:
+    """(plain engine, drafter over its target, the fields that name it)"""
+    target, tokenizer = open_target(args, num_slots=num_slots)
+    llm, method = LLM.from_target(target, tokenizer), {"method": args.method, "model": args.model}
+    if args.method == "draft_model" and args.model is None:
+        return llm, pruned_drafter(llm, args.dtype), {"method": "draft_model", "model": "layers"}
+    return llm, make_drafter(SpeculativeConfig(**method), target, tokenizer, llm.chain), method
+
+
 class Walks:
     """The recorded texts, in slots of a target whose length is wherever each walk stands."""
 
@@ -69,13 +78,8 @@ class Walks:
         recorded = json.loads(args.texts.read_text())
         args.temperature, args.top_p = recorded["temperature"], recorded["top_p"]
         self.texts = [text for text in recorded["texts"] if len(text["output_ids"]) > 1]
-        target, tokenizer = open_target(args, num_slots=len(self.texts))
-        self.llm, self.method = LLM.from_target(target, tokenizer), {"method": args.method, "model": args.model}
-        if args.method == "draft_model" and args.model is None:
-            self.drafter: Any = pruned_drafter(self.llm, args.dtype)
-            self.method = {"method": "draft_model", "model": "layers"}
-        else:
-            self.drafter = make_drafter(SpeculativeConfig(**self.method), target, tokenizer, self.llm.chain)
+        self.llm, self.drafter, self.method = opened(args, num_slots=len(self.texts))
+        target: Any = self.llm.target
         for slot, text in enumerate(self.texts):
             target.prefill(slot, [*text["prompt_ids"], *text["output_ids"]])
         self.at = [0] * len(self.texts)
