@@ -1,6 +1,6 @@
 """Step times on a CUDA device: Qwen3-shaped models with random weights, against the floor of reading them once.
 
-    python -m benchmarks.gpu_steps [--shape 8b 4b] [--parts steps invariant long attention engine] [--repeats 30]
+    python -m benchmarks.gpu_steps [--shape 8b 4b] [--parts steps long attention kernels engine invariant] [--repeats 30]
 
 The weights are random and the drafts are arbitrary tokens: what is timed is one forward of the target, `captured` as
 the replay of its graph, `score` as the target's own call with everything that the host does for it.
@@ -255,6 +255,32 @@ def replayed(call: Callable[[], Any], repeats: int) -> float:
     return median_ms(graph.replay, repeats) / 20
 
 
+def kernels(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+    """Microseconds of a step by kernel, the longest twelve."""
+    from torch.profiler import ProfilerActivity, profile
+
+    target = made(model, 1, CONTEXT)
+    found: dict[str, Any] = {}
+    for tokens in (1, 16):
+        requests = [ScoreRequest(0, tuple(range(7, 7 + tokens)))]
+        for _ in range(2):
+            target.score(requests)
+            target.rewind(0, CONTEXT)
+        static = target._runner.static
+        assert static is not None
+        graph = next(reversed(static._steps.values())).graph
+        with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+            for _ in range(5):
+                graph.replay()
+            torch.cuda.synchronize()
+        longest = sorted(recorded.key_averages(), key=lambda entry: -entry.device_time_total)[:12]
+        found[f"{tokens} tokens"] = {
+            f"{entry.key[:60]} x {entry.count // 5}": entry.device_time_total / 5 for entry in longest
+        }
+        say(json.dumps(found[f"{tokens} tokens"], indent=1))
+    return found
+
+
 def engine(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
     """Plain greedy decoding through the whole engine, logits to committed tokens: milliseconds a token."""
     llm = LLM.from_target(HFTarget(model, max_model_len=1024), None)
@@ -273,7 +299,14 @@ def engine(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]
 def main() -> int:
     """Runs the parts asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"steps": steps, "invariant": invariant, "long": long, "attention": attention, "engine": engine}
+    parts = {
+        "steps": steps,
+        "long": long,
+        "attention": attention,
+        "kernels": kernels,
+        "engine": engine,
+        "invariant": invariant,
+    }
     parser.add_argument("--shape", nargs="+", default=["8b"], choices=list(SHAPES))
     parser.add_argument("--parts", nargs="+", default=list(parts), choices=list(parts))
     parser.add_argument("--repeats", type=int, default=30)
