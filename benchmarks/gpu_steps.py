@@ -1,6 +1,6 @@
 """Step times on a CUDA device: Qwen3-shaped models with random weights, against the floor of reading them once.
 
-    python -m benchmarks.gpu_steps [--shape 8b 4b] [--parts steps long attention kernels engine invariant] [--repeats 30]
+    python -m benchmarks.gpu_steps [--shape 8b 4b] [--parts steps long attention kernels engine invariant] [--repeats N]
 
 The weights are random and the drafts are arbitrary tokens: what is timed is one forward of the target, `captured` as
 the replay of its graph, `score` as the target's own call with everything that the host does for it.
