@@ -61,11 +61,7 @@ def contender(racers, num_racers, z_bound, id_bound, vocab_size, RACERS: tl.cons
     winner = tl.min(tl.where(alive & (scores == best), ids, vocab_size), 0)
     floor = best - nearness(best)
     close = tl.max((alive & (ids != winner) & (scores >= floor)).to(tl.int32), 0)
-    # A split's tokens that were not scored lie below its second best: of no account while that ranks before the bound.
-    unseen = tl.max(
-        (inside & ~alive & (place >= RACERS) & (scores >= floor) & (scores > -float("inf"))).to(tl.int32), 0
-    )
-    unseen += tl.max((thirds >= floor).to(tl.int32), 0)
+    unseen = tl.max((thirds >= floor).to(tl.int32), 0)
     winner_z = tl.max(tl.where(alive & (ids == winner), z, -float("inf")), 0)
     return winner, winner_z, (close + unseen > 0) | (best == -float("inf"))
 

@@ -5,8 +5,8 @@ Layout version 1: Philox4x32-7 with counter (token id // 4, position, sample ind
 A token's score is y - log2 E in base 2: y = z / (T log 2), E = -log(1 - v), v = (k + 1/2) / 2^32. The race's winner
 has the largest score. Most tokens can't win, and finding that out needs no logarithm: since E >= v and
 log2(1 + m) >= m, the exponent and mantissa bits of float(k), read as a fixed-point number, bound -log2 E from above by
-at most .0861 too much (`screened`). It is asked of a quad at once, with its largest logit and its smallest word. Only
-where that reaches the second best score so far are scores made.
+at most .0861 too much (`screened`). It is asked of a quad at once, with its largest logit and its smallest word; which
+quads are scored is race.py's.
 """
 
 import triton

@@ -39,31 +39,15 @@ def unpack(packed, quad, vocab_size, KIND: tl.constexpr, EVEN: tl.constexpr):
 
 
 @triton.jit
-def load_four(row, quad, vocab_size, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
-    """(z [4] float32, token ids [4]) of one quad's plain tokens; -inf where there is none."""
-    ids = 4 * quad + tl.arange(0, 4)
-    plain = ids < vocab_size
-    if HAS_ALLOWED:
-        plain = plain & (((tl.load(row[1] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) != 0)
-    if HAS_SPECIAL:
-        plain = plain & (((tl.load(row[2] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) == 0)
-    return tl.load(row[0] + ids, mask=plain, other=-float("inf")).to(tl.float32), ids
-
-
-@triton.jit
-def load_quads(quads_ptr, logits_ptr, quad, full, num_quads, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
+def load_quads(quads_ptr, logits_ptr, quad, num_quads, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
                EVEN: tl.constexpr):  # fmt: skip
     """z0..z3 [QUADS] float32: logits of tokens 4 quad + lane, -inf outside the vocabulary.
 
     PACKED: `quads_ptr` reads four 16-bit logits as one int64. KIND: "bf16", "fp16" or "fp32".
-    full: whether all of `quad` is inside the vocabulary.
     EVEN: the vocabulary is a multiple of 4.
     """
     if PACKED:
-        if full:  # wide loads without a mask
-            packed = tl.load(quads_ptr + quad)
-        else:
-            packed = load_packed(quads_ptr, quad, quad < num_quads, KIND)
+        packed = load_packed(quads_ptr, quad, quad < num_quads, KIND)
         z0, z1, z2, z3 = unpack(packed, quad, vocab_size, KIND, EVEN)
     else:
         first = logits_ptr + 4 * quad
@@ -83,6 +67,18 @@ def plain_bits(row, quad, num_quads, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.
     if HAS_SPECIAL:
         bits = bits & ~(tl.load(row[2] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))
     return bits
+
+
+@triton.jit
+def plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """Logits of a quad's four tokens, -inf where they are not allowed or special."""
+    if HAS_ALLOWED or HAS_SPECIAL:
+        bits = plain_bits(row, quad, num_quads, HAS_ALLOWED, HAS_SPECIAL)
+        z0 = tl.where((bits & 1) != 0, z0, -float("inf"))
+        z1 = tl.where((bits & 2) != 0, z1, -float("inf"))
+        z2 = tl.where((bits & 4) != 0, z2, -float("inf"))
+        z3 = tl.where((bits & 8) != 0, z3, -float("inf"))
+    return z0, z1, z2, z3
 
 
 @triton.jit

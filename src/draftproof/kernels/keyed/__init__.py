@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -10,6 +11,9 @@ from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
 from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
 from draftproof.kernels.launch import Plan, require_triton
+
+_PICK_WARPS: Final = 4
+_WALK_WARPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,13 +112,13 @@ class KeyedKernel:
         parts = plan.parts if requests.top_p_alone else 1
         pick_kernel[(plan.num_rows * parts,)](
             *shared, GROUP=max(1, plan.group // 2), LIST=plan.list_size, KEY_SHIFT=plan.key_shift, PARTS=parts,
-            TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=4, **sizes, **flags,
+            TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=_PICK_WARPS, **sizes, **flags,
         )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
             KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=requests.top_p_alone or requests.lists, NODES=self._nodes,
-            TREE=rows.is_tree, num_warps=8, **sizes, **flags,
+            TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **flags,
         )  # fmt: skip
         return verdict
 
