@@ -11,10 +11,10 @@ holds on this machine is taken.
   rows, as oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own.
 - `FixedShapes`: every forward has `width` tokens, of whatever requests, and padding.
 
-Neither is taken on trust. `summation.py` asks the kernels with numbers that show any other order of a sum; then
-`probe` runs the model over the same tokens cut in many ways, in another slot, beside other rows, and near the beginning
-and far into the cache, and compares the logits bit by bit. If no policy passes, the target is refused with an error
-that says how to go on.
+Neither is taken on trust. `summation.py` asks the kernels with numbers that show any other order of a sum, and
+`pointwise.py` whether operations look at a number's place; `probe` runs the model over the same tokens cut in many
+ways, in another slot, beside other rows, and near the beginning and far into the cache, and compares the logits bit by
+bit. If no policy passes, the target is refused with an error that says how to go on.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.pointwise import Recorded, pointwise_agrees
 from draftproof.targets.shapes import FixedShapes, Shapes, StepShapes
 from draftproof.targets.support import num_shards
 
@@ -112,9 +113,20 @@ def probe(target: HFTarget, shapes: Shapes) -> str | None:
                     return f"cut {cut} changes token {position} after {start} cached ones"
             if expected is not None and not _tree_agrees(target, tokens, start, expected):
                 return f"a tree's path differs from the chain after {start} cached tokens"
+        if target.device.type == "cpu" and not _pointwise_agrees(target, shapes, tokens[0]):
+            return "a pointwise operation depends on where in a forward a token stands"
         if WIDE + NUM_TOKENS <= target.max_model_len and not _wide_agrees(target, tokens, generator):
             return f"a context of {WIDE} tokens depends on its chunks"
     return None
+
+
+def _pointwise_agrees(target: HFTarget, shapes: Shapes, token_id: int) -> bool:
+    num_tokens = shapes.num_tokens or shapes.min_tokens
+    target.release(0)
+    target.prefill(0, [token_id] * STARTS[0])
+    with Recorded(num_tokens) as recorded:
+        target.score([ScoreRequest(0, (token_id,))])
+    return pointwise_agrees(recorded, shapes.num_tokens)
 
 
 def _wide_agrees(target: HFTarget, tokens: Sequence[int], generator: torch.Generator) -> bool:
