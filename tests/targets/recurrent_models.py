@@ -66,8 +66,11 @@ ARCHITECTURES = tuple(SETTINGS)
 CAUSAL = {"Qwen3_5Text": "Qwen3_5ForCausalLM"}
 
 
-def recurrent_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 7, **changes: Any) -> Any:
-    """A model whose weights depend on `seed` alone."""
+def recurrent_model(
+    name: str, dtype: torch.dtype = torch.float32, seed: int = 7, scale: float = 0.3, **changes: Any
+) -> Any:
+    """A model whose weights depend on `seed` alone. scale: of their matrices; at 0.3 layers amplify a difference in
+    their inputs, at 0.1 they don't."""
     prefix, settings = SETTINGS[name]
     config = getattr(transformers, f"{prefix}Config")(**(settings | changes))
     with torch.random.fork_rng():
@@ -76,5 +79,5 @@ def recurrent_model(name: str, dtype: torch.dtype = torch.float32, seed: int = 7
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:
-                    parameter.normal_(0, 0.3)
+                    parameter.normal_(0, scale)
     return model.eval().to(dtype)

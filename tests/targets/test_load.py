@@ -119,12 +119,10 @@ def save_config(folder: Path, config: Any) -> None:
     ("config", "words"),
     [
         (transformers.T5Config(), "decoder-only"),
-        (transformers.MambaConfig(), "linear_attention"),
-        (transformers.Qwen3NextConfig(), "linear_attention"),
         (transformers.Llama4TextConfig(), "chunked_attention"),
         (transformers.ViTConfig(), "no causal language model"),
     ],
-    ids=["encoder-decoder", "mamba", "hybrid", "chunked", "no language model"],
+    ids=["encoder-decoder", "chunked", "no language model"],
 )
 def test_models_that_cannot_be_decoded_exactly(folder: Path, config: Any, words: str) -> None:
     save_config(folder, config)

@@ -40,9 +40,9 @@ class RecurrentForward:
         """One of the functions that `functions.install` has led here, by transformers' arguments."""
         if name == functions.CONVOLUTION:
             return self._convolve(*args, **kwargs)
-        if name == "torch_chunk_gated_delta_rule":
+        if name == functions.GATED_DELTA:
             return self._gated_delta(*args, **kwargs)
-        if name == "mamba2_chunk_scan":
+        if name == functions.STATE_SPACE:
             return self._state_space(*args, **kwargs)
         return self._channel_state_space(*args, **kwargs)
 

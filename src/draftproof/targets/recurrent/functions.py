@@ -18,7 +18,10 @@ from typing import Any, Final, Protocol
 from draftproof.errors import UnsupportedModelError
 
 CONVOLUTION: Final = "causal_conv1d_fn"
-RECURRENCES: Final = ("torch_chunk_gated_delta_rule", "mamba2_chunk_scan", "mamba_selective_scan")
+GATED_DELTA: Final = "torch_chunk_gated_delta_rule"
+STATE_SPACE: Final = "mamba2_chunk_scan"
+CHANNEL_STATE_SPACE: Final = "mamba_selective_scan"
+RECURRENCES: Final = (GATED_DELTA, STATE_SPACE, CHANNEL_STATE_SPACE)
 _MARK: Final = "_draftproof_installed"
 
 
