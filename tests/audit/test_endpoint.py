@@ -261,3 +261,20 @@ def test_unknown_parameters_are_refused_before_they_are_sent() -> None:
     engine = EndpointEngine("http://127.0.0.1:9/v1", "table", client=object())
     with pytest.raises(Refusal, match="has no min_tokens|has no "):
         engine._body(Request((0,), SamplingParams(include_stop_str_in_output=True), 1))
+
+
+def test_the_command_line_compares_tokenizers_first(serve: Callable[..., Fake], capsys: Any) -> None:
+    """The fake endpoint's ids are code points."""
+    from types import SimpleNamespace
+
+    from draftproof.cli.audit_targets import open_audited
+
+    url, given = serve().url, {"endpoint_model": "table"}
+    right = SimpleNamespace(tokenizer=lambda text: {"input_ids": [ord(c) for c in text]})
+    assert open_audited(url, given, right).name == f"{url} (table)"  # type: ignore[arg-type]
+    wrong = SimpleNamespace(tokenizer=lambda text: {"input_ids": [1]})
+    with pytest.raises(ParameterError, match="tokenizer"):
+        open_audited(url, given, wrong)  # type: ignore[arg-type]
+    down = SimpleNamespace(tokenizer=lambda text: {"input_ids": [1]})
+    open_audited("http://127.0.0.1:9/v1", given, down)  # type: ignore[arg-type]
+    assert "could not be compared" in capsys.readouterr().err
