@@ -5,17 +5,22 @@ Run: PYTHONPATH=src python -m benchmarks.verify [--out FILE.json] [--shapes 64x1
 Work: from bf16 logits [B (γ + 1), V], T = 0.8 and the named filters to emitted tokens, under `keyed`. Logits: normal,
 standard deviation 2, and 50 random tokens a row raised by up to 10. Time: median over replays of a CUDA graph, the L2
 cache overwritten before each. Floor: the logits read once, at this run's copy bandwidth (bytes read and written).
-Refuses to run while the kernels draw other tokens than the float64 reference does, near ties excepted.
+Beside them the eager loop: the same work by PyTorch's own operations, filters by a sort, and the race on the result.
+Refuses to run while the GPU tests of the kernels fail, or the kernels draw other tokens than the float64 reference
+does, near ties excepted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -43,10 +48,15 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks.verify needs a CUDA GPU, and torch finds none", file=sys.stderr)
         return 2
+    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/gpu/test_kernels.py"]
+    if subprocess.run(tests, stdout=sys.stderr, check=False).returncode:
+        print("the kernels' tests fail: nothing is timed", file=sys.stderr)
+        return 1
     wrong = num_wrong(151936)
     if wrong:
         print(f"{wrong} of {64 * len(FILTERS)} tokens differ from the reference's: nothing is timed", file=sys.stderr)
         return 1
+    generator = torch.Generator("cuda").manual_seed(0)
     flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
     bandwidth = copy_bandwidth(flush)
     results = {
@@ -57,7 +67,7 @@ def main() -> int:
         "rows": [],
     }
     print(f"{results['device']}, copy {bandwidth / 1e12:.2f} TB/s")
-    print(f"{'B':>3} {'γ':>3} {'V':>7} {'filters':<14} {'µs':>8} {'floor':>7} {'ratio':>6}")
+    print(f"{'B':>3} {'γ':>3} {'V':>7} {'filters':<14} {'µs':>8} {'floor':>7} {'ratio':>6} {'eager':>8}")
     for shape in options.shapes:
         num_requests, length, vocab_size = map(int, shape.split("x"))
         logits = logits_of(num_requests * (length + 1), vocab_size)
@@ -67,15 +77,38 @@ def main() -> int:
             requests = Requests.of([FILTERS[name]] * num_requests, range(num_requests), device="cuda")
             kernel = KeyedKernel(logits, rows, vocab_size)
             us = graph_us(lambda k=kernel, z=logits, r=rows, q=requests: k(z, r, q), flush)
-            results["rows"].append(
-                {"B": num_requests, "gamma": length, "V": vocab_size, "filters": name, "us": us, "floor_us": floor_us}
+            eager_us = graph_us(
+                lambda z=logits, p=FILTERS[name], d=rows.drafted: eager(z, p, d, generator), flush, 10, captured=False
             )
-            ratio = us / floor_us
-            print(f"{num_requests:>3} {length:>3} {vocab_size:>7} {name:<14} {us:>8.1f} {floor_us:>7.1f} {ratio:>6.2f}")
+            row = {"B": num_requests, "gamma": length, "V": vocab_size, "filters": name}
+            results["rows"].append({**row, "us": us, "floor_us": floor_us, "eager_us": eager_us})
+            place = f"{num_requests:>3} {length:>3} {vocab_size:>7} {name:<14}"
+            print(f"{place} {us:>8.1f} {floor_us:>7.1f} {us / floor_us:>6.2f} {eager_us:>8.1f}", flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    options.out.with_suffix(".svg").write_text(plot(results["rows"], results["device"]), encoding="utf-8")
     print(json.dumps({"out": str(options.out), "num_rows": len(results["rows"])}))
     return 0
+
+
+def eager(
+    logits: torch.Tensor, params: SamplingParams, drafted: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
+    """[rows] whether each row's token is the one drafted after it, by PyTorch's own operations."""
+    if params.temperature == 0:
+        return logits.argmax(dim=-1) == drafted
+    law = (logits.float() / params.temperature).softmax(dim=-1)
+    if params.min_p > 0:
+        law = law * (law >= params.min_p * law.amax(dim=-1, keepdim=True))
+    if params.top_k > 0 or params.top_p < 1:
+        ranked, ids = law.sort(dim=-1, descending=True)
+        if params.top_k > 0:
+            ranked[:, params.top_k :] = 0
+        before = ranked.cumsum(dim=-1) - ranked
+        ranked = ranked * (before < params.top_p * ranked.sum(dim=-1, keepdim=True))
+        law = torch.zeros_like(law).scatter_(1, ids, ranked)
+    noise = torch.empty_like(law).exponential_(generator=generator)
+    return (law / noise).argmax(dim=-1) == drafted
 
 
 def logits_of(num_rows: int, vocab_size: int, seed: int = 0) -> torch.Tensor:
@@ -108,24 +141,46 @@ def copy_bandwidth(flush: torch.Tensor) -> float:
     return 2 * source.numel() / (graph_us(lambda: target.copy_(source), flush) * 1e-6)
 
 
-def graph_us(call: Callable[[], object], flush: torch.Tensor, repeats: int = 50) -> float:
-    """Median microseconds of one replay of `call` as a CUDA graph."""
+def graph_us(call: Callable[[], object], flush: torch.Tensor, repeats: int = 50, *, captured: bool = True) -> float:
+    """Median microseconds of `call`, replayed as a CUDA graph if `captured`."""
     for _ in range(3):
         call()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        call = graph.replay
     times = []
     for _ in range(repeats):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         flush.zero_()
         start.record()
-        graph.replay()
+        call()
         end.record()
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end) * 1e3)
     return statistics.median(times)
+
+
+def plot(rows: list[dict[str, Any]], title: str) -> str:
+    """An SVG of microseconds against the floor (the line), on scales of powers of ten, 1 to 10^5."""
+
+    def dot(x_us: float, y_us: float, colour: str, label: str) -> str:
+        x, y = 60 + 100 * math.log10(x_us), 560 - 100 * math.log10(y_us)
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{label}</title></circle>'
+
+    marks = ['<line x1="60" y1="560" x2="560" y2="60" stroke="#999"/>']
+    for power in range(6):
+        marks.append(f'<text x="{54 + 100 * power}" y="580">{10**power}</text>')
+        marks.append(f'<text x="8" y="{564 - 100 * power}">{10**power}</text>')
+    for row in rows:
+        name = f"{row['B']}x{row['gamma']}, {row['filters']}"
+        marks.append(dot(row["floor_us"], row["us"], "#1f5fa8", f"{name}: {row['us']:.1f} µs"))
+        marks.append(dot(row["floor_us"], row["eager_us"], "#b4531a", f"{name}, eager: {row['eager_us']:.1f} µs"))
+    head = '<svg xmlns="http://www.w3.org/2000/svg" width="620" height="600" font-family="sans-serif" font-size="12">'
+    text = f'<text x="60" y="24">{title}: µs (blue; eager brown) against the floor</text>'
+    return head + '<rect width="100%" height="100%" fill="white"/>' + text + "".join(marks) + "</svg>\n"
 
 
 if __name__ == "__main__":
