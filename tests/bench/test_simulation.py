@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from draftproof.bench.simulation import chains, siblings, tables, trees
+from draftproof.bench.simulation import budgets, chains, siblings, tables, trees
 from draftproof.bench.simulation.runs import run
 from draftproof.bench.simulation.worlds import NUM_TOKENS, bimodal, diffuse, sequences
 from draftproof.core import Siblings
@@ -135,8 +135,16 @@ def figures(table, rankings, names, **sizes):
             lambda: [(w, tables.factorised_rules(m)) for w, m in tables.factorised_worlds()],
             tables.BLOCK,
         ),
+        (
+            budgets.BUDGET_RANKINGS,
+            lambda: [
+                (w, [(name, n, rule) for n in budgets.BUDGETS for name, rule in budgets.budget_rules(n)])
+                for w in tables.worlds()
+            ],
+            budgets.LONGEST,
+        ),
     ],
-    ids=["autoregressive", "factorised"],
+    ids=["autoregressive", "factorised", "equal budgets"],
 )
 def test_the_tables_rank_as_they_should(rankings, table, depth):
     """Seeds fixed; better and worse are apart by more than half of their half-widths' sum."""

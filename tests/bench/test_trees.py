@@ -132,7 +132,7 @@ def test_flags_that_cannot_be_honoured(arguments, message):
 
 
 def test_the_simulated_grid_is_written(tmp_path, monkeypatch):
-    from draftproof.bench.simulation import tables
+    from draftproof.bench.simulation import budgets, tables
     from draftproof.bench.simulation.runs import Figure as Simulated
     from draftproof.cli import main
 
@@ -143,13 +143,14 @@ def test_the_simulated_grid_is_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tables, "autoregressive_table", few)
     monkeypatch.setattr(tables, "factorised_table", few)
+    monkeypatch.setattr(budgets, "budget_table", few)
     done = CliRunner().invoke(main, ["bench", "trees", "--simulate", "--out", str(tmp_path), "--json"])
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout.splitlines()[-1])
-    assert document["simulated"] and len(document["figures"]) == 8
+    assert document["simulated"] and len(document["figures"]) == 12
     assert json.loads((tmp_path / "trees.json").read_text())["figures"] == document["figures"]
     assert (tmp_path / "trees.md").read_text().startswith("| drafter | setting | rule |")
-    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["trees-1.svg", "trees-2.svg"]
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["trees-1.svg", "trees-2.svg", "trees-3.svg"]
 
 
 def test_a_figure_is_plain_data():

@@ -76,16 +76,28 @@ bench.add_command(acceptance)
 
 
 def _simulated(given: Mapping[str, Any]) -> dict[str, Any]:
+    from draftproof.bench.simulation.budgets import budget_table
     from draftproof.bench.simulation.tables import autoregressive_table, factorised_table
 
     found = []
-    for name, table in (("autoregressive", autoregressive_table()), ("factorised", factorised_table())):
+    tables = (
+        ("autoregressive", autoregressive_table()),
+        ("autoregressive, equal budgets", budget_table()),
+        ("factorised", factorised_table()),
+    )
+    for name, table in tables:
         for figure in table:
             found.append({"drafter": name, "setting": figure.world, **figure.as_dict()})
     lines = [
-        f"{setting}: most by {best['rule']}, {best['num_nodes']} nodes, {best['tokens_per_pass']:.2f} tokens per pass"
-        for setting in dict.fromkeys(item["setting"] for item in found)
-        for best in [max((i for i in found if i["setting"] == setting), key=lambda i: i["tokens_per_pass"])]
+        f"{drafter}, {setting}: most by {best['rule']}, {best['num_nodes']} nodes, "
+        f"{best['tokens_per_pass']:.2f} tokens per pass"
+        for drafter, setting in dict.fromkeys((item["drafter"], item["setting"]) for item in found)
+        for best in [
+            max(
+                (i for i in found if (i["drafter"], i["setting"]) == (drafter, setting)),
+                key=lambda i: i["tokens_per_pass"],
+            )
+        ]
     ]
     return {"simulated": True, "figures": found, "advice": lines}
 
