@@ -22,6 +22,7 @@ import torch
 
 from draftproof import LLM, SamplingParams
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.extents import num_columns
 from draftproof.targets.hf import HFTarget
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -132,7 +133,7 @@ class Timed:
 
 def made(model: Any, num_slots: int, context: int, **options: Any) -> HFTarget:
     """A target whose slots hold `context` tokens each."""
-    room = context + 512
+    room = num_columns(context + 512)
     target = HFTarget(model, num_slots=num_slots, max_model_len=room, max_num_cached_tokens=num_slots * room, **options)
     for slot in range(num_slots):
         target.prefill(slot, [11 + (slot + place) % 400 for place in range(context)])
