@@ -63,6 +63,12 @@ def logit_rows(llm: LLM, prompt_ids: Sequence[int], output: Sequence[int]) -> li
     return rows
 
 
+def plain_row(llm: LLM, prompt_ids: Sequence[int], output: Sequence[int]) -> torch.Tensor:
+    """The row after prompt and output as plain decoding computes it, float32 [vocabulary]."""
+    whole = [*prompt_ids, *output]
+    return _route(HFTarget(llm.target.model, num_slots=1, invariant=False), whole, max(1, len(prompt_ids) - 1), 1)
+
+
 def within(row: torch.Tensor, ours: int, other: int, delta: float) -> Iterator[torch.Tensor]:
     """Rows within delta of `row` that favour `other` over `ours`, the rest standing still or moving with an edge."""
     above_ours, above_other = row > row[ours], row > row[other]
