@@ -1,0 +1,107 @@
+"""The launches that find rows' bounds, and the arguments that all kernels on rows take."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from draftproof.errors import ParameterError
+from draftproof.kernels.arguments import Requests, Rows
+from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
+from draftproof.kernels.launch import Plan
+
+ROUNDS: Final = 4
+"""Rounds that narrow top-p's bracket, by 8 each: what is left of it is a 4,096th."""
+_PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
+_NUM_PIVOTS: Final = 8
+
+
+def common_arguments(
+    plan: Plan,
+    logits: torch.Tensor,
+    rows: Rows,
+    requests: Requests,
+    allowed: torch.Tensor | None,
+    changes: Changes | None,
+    listed: Exceptions,
+) -> tuple[tuple[Any, ...], dict[str, bool]]:
+    """(logits, stride, row parameters, request parameters, masks, exceptions) and the flags for them."""
+    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+    if num_exceptions != plan.num_exceptions:
+        raise ParameterError(
+            "changes", f"{num_exceptions} special tokens", f"{plan.num_exceptions}, as the kernel was made for"
+        )
+    special, exceptions = rows.request, (rows.request, logits, 0)
+    if changes is not None and num_exceptions:
+        special, ids, processed = exceptions_of(logits, rows, changes, plan.vocab_size, allowed, plan.tile, listed)
+        exceptions = (ids, processed, ids.shape[1])
+    words = rows.request if allowed is None else allowed
+    masks = (
+        words, 0 if allowed is None else words.stride(0), special, special.stride(0) if num_exceptions else 0,
+    )  # fmt: skip
+    request_params = (
+        requests.temperature, requests.top_k, requests.top_p, requests.min_score, requests.seed_low,
+        requests.seed_high, requests.sample_index,
+    )  # fmt: skip
+    flags = {"HAS_ALLOWED": allowed is not None, "HAS_SPECIAL": num_exceptions > 0}
+    return (
+        logits, logits.stride(0), (rows.request, rows.position, rows.word), request_params, masks, exceptions,
+    ), flags  # fmt: skip
+
+
+def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Scratch for rows: faults, verdicts, z bounds, id bounds, largest logits, totals, masses."""
+    ints = torch.empty((3, num_rows), dtype=torch.int32, device=device)
+    floats = torch.empty((2, num_rows), dtype=torch.float32, device=device)
+    doubles = torch.empty((2, num_rows), dtype=torch.float64, device=device)
+    return ints[0], ints[1], floats[0], ints[2], floats[1], doubles[0], doubles[1]
+
+
+def brackets_of(num_rows: int, parts: int, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """Scratch for top-p's brackets: edges, masses at and above them, pivots' masses."""
+    return (
+        torch.empty((ROUNDS + 1, num_rows, 2), dtype=torch.float32, device=device),
+        torch.empty((ROUNDS + 1, num_rows), dtype=torch.float64, device=device),
+        torch.empty((ROUNDS, num_rows, parts, _NUM_PIVOTS), dtype=torch.int64, device=device),
+    )
+
+
+def bound_rows(
+    plan: Plan,
+    rows: Rows,
+    requests: Requests,
+    common: tuple[Any, ...],
+    flags: dict[str, bool],
+    scratch: tuple[torch.Tensor, ...],
+    row_state: tuple[torch.Tensor, ...],
+    draft_faults: torch.Tensor,
+    brackets: tuple[torch.Tensor, ...],
+    *,
+    nodes: int,
+    parts: int,
+    wanted: int,
+) -> None:
+    """Launches what finds the bounds and kept masses of measured rows. wanted: as in device/bound_kernels.py."""
+    from draftproof.kernels.device.bound_kernels import bound_kernel, narrow_kernel
+
+    head = (
+        *common, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, rows.offsets, row_state, draft_faults,
+        brackets,
+    )  # fmt: skip
+    sizes: dict[str, Any] = {
+        "TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "PARTS": parts, "WANTED": wanted, **flags,
+    }  # fmt: skip
+    rounds = ROUNDS if requests.top_p_alone else 0
+    for turn in range(rounds):
+        narrow_kernel[(plan.num_rows * parts,)](*head, turn, plan.num_rows, num_warps=4, **sizes)
+    bound_kernel[(plan.num_rows,)](
+        *head, rounds, plan.num_rows, GROUP=max(1, plan.group // 2), LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
+        TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=4, **sizes,
+    )  # fmt: skip
+
+
+def parts_of(count: int, num_tiles: int) -> int:
+    """How many programs share a row, a power of two, where `count` rows are looked at."""
+    wanted = max(1, _PROGRAMS // max(count, 1))
+    return max(1, min(16, 1 << (wanted - 1).bit_length(), 1 << max(num_tiles // 4, 1).bit_length() - 1))

@@ -1,0 +1,171 @@
+"""A row's law as one bound: the kept tokens are those that rank up to (z_bound, id_bound), of mass `mass`.
+
+Law: p(v) = 2^(y - top) / mass for kept v, else 0; y = z / (T log 2). Greedy rows keep their argmax alone, of mass 1.
+
+Top-p alone may keep thousands of tokens. Its bound is narrowed down in rounds over all of the row, many programs a row:
+each weighs the tokens above 8 pivots, in integers, so that the sum doesn't depend on how many programs there were. The
+bracket begins where V tokens weigh less than what may be dropped, and ends in a list of few tokens that is searched.
+"""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.boundary import keep_by_list, keep_of_list, keep_of_row, least_of
+from draftproof.kernels.device.draw import UNITS
+from draftproof.kernels.device.passes import first_at, list_tiles, read_group
+from draftproof.kernels.device.rows import load_tiles
+
+PIVOTS = tl.constexpr(8)
+GROUPED = tl.constexpr(8)
+
+
+@triton.jit
+def pivot(low, high, index):
+    """The index-th of 8 pivots of a bracket; 0 is `low` itself."""
+    return low + (high - low) * (index * 0.125)
+
+
+@triton.jit
+def first_bracket(largest, scale, top, total, top_p, vocab_size):
+    """(low, high): logits between which top-p's last token lies: low <= z < high."""
+    spare = (1.0 - top_p) * total / vocab_size
+    depth = tl.log2(spare.to(tl.float32)) - 0.01 + top
+    low = depth / scale
+    low = tl.maximum(low - 1e-5 * tl.abs(low) - 1e-30, -3.4028234663852886e38)
+    return tl.minimum(low, largest), largest + tl.abs(largest) * 1e-6 + 1e-30
+
+
+@triton.jit
+def store_bracket(row_index, brackets, largest, scale, top, total, top_p, vocab_size):
+    """Stores a row's first bracket; of no meaning for rows without top-p."""
+    low, high = first_bracket(largest, scale, top, total, tl.minimum(top_p, 1.0 - 1e-12), vocab_size)
+    tl.store(brackets[0] + 2 * row_index, low)
+    tl.store(brackets[0] + 2 * row_index + 1, high)
+    tl.store(brackets[1] + row_index, 0.0)
+
+
+@triton.jit
+def narrowed(low, high, above_mass, masses, needed, num_parts):
+    """(low, high, mass at and above high) of the bracket's eighth that holds the last token.
+
+    masses: a pointer to [parts, PIVOTS] int64 masses at and above the bracket's pivots.
+    """
+    index = tl.arange(0, PIVOTS)
+    total = tl.zeros((PIVOTS,), tl.int64)
+    for part in range(0, num_parts):
+        total += tl.load(masses + part * PIVOTS + index)
+    mass = total.to(tl.float64) / UNITS
+    chosen = tl.max(tl.where(mass >= needed, index, 0), 0)
+    next_mass = tl.max(tl.where(index == chosen + 1, mass, 0.0), 0)
+    is_last = chosen == PIVOTS - 1
+    return (
+        pivot(low, high, chosen),
+        tl.where(is_last, high, pivot(low, high, chosen + 1)),
+        tl.where(is_last, above_mass, next_mass),
+    )
+
+
+@triton.jit
+def units_of(shares):
+    """A sum of float32 weights, in units of 2^-40."""
+    return (tl.sum(tl.sum(shares, 1), 0).to(tl.float64) * UNITS).to(tl.int64)
+
+
+@triton.jit
+def weigh_pivots(row, tile_max, first, last, shape, scale, top, low, high, out, TILE: tl.constexpr,
+                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Writes masses at and above each pivot in groups `first` to `last` - 1 of 8 tiles, units of 2^-40, to `out`.
+
+    A group's sum is float32, in one order, and integers are added up: the same for any number of parts.
+    """
+    index = tl.arange(0, PIVOTS)
+    masses = tl.zeros((PIVOTS,), tl.int64)
+    p1, p2, p3 = pivot(low, high, 1), pivot(low, high, 2), pivot(low, high, 3)
+    p4, p5, p6, p7 = pivot(low, high, 4), pivot(low, high, 5), pivot(low, high, 6), pivot(low, high, 7)
+    for group in range(first, last):
+        m0 = tl.zeros((1, TILE), tl.float32)
+        m1, m2, m3, m4, m5, m6, m7 = m0, m0, m0, m0, m0, m0, m0
+        for tile in range(group * GROUPED, tl.minimum((group + 1) * GROUPED, shape[0])):
+            if tl.load(tile_max + tile) >= low:
+                z, ids = load_tiles(row, tl.full((1,), 0, tl.int32) + tile, shape[0], shape[1], shape[2], TILE,
+                                    HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                weights = tl.where(z >= low, tl.exp2(tl.fma(z, scale, -top)), 0.0)
+                m0 += weights
+                m1 += tl.where(z >= p1, weights, 0.0)
+                m2 += tl.where(z >= p2, weights, 0.0)
+                m3 += tl.where(z >= p3, weights, 0.0)
+                m4 += tl.where(z >= p4, weights, 0.0)
+                m5 += tl.where(z >= p5, weights, 0.0)
+                m6 += tl.where(z >= p6, weights, 0.0)
+                m7 += tl.where(z >= p7, weights, 0.0)
+        masses += tl.where(index == 0, units_of(m0), 0) + tl.where(index == 1, units_of(m1), 0)
+        masses += tl.where(index == 2, units_of(m2), 0) + tl.where(index == 3, units_of(m3), 0)
+        masses += tl.where(index == 4, units_of(m4), 0) + tl.where(index == 5, units_of(m5), 0)
+        masses += tl.where(index == 6, units_of(m6), 0) + tl.where(index == 7, units_of(m7), 0)
+    tl.store(out + index, masses)
+
+
+@triton.jit
+def collect_between(row, tiles, num_listed, shape, low, high, list_z, list_ids, GROUP: tl.constexpr, TILE: tl.constexpr,
+                    LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Writes (logit, id) of listed tokens with low <= z < high; returns how many there are, also beyond LIST."""
+    num_found = tl.zeros((), tl.int32)
+    for start in range(0, num_listed, GROUP):
+        if num_found <= LIST:
+            z, ids = read_group(row, tiles, start, num_listed, shape, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
+            z = tl.reshape(z, (GROUP * TILE,))
+            ids = tl.reshape(ids, (GROUP * TILE,))
+            hit = (z >= low) & (z < high) & (z > -float("inf"))
+            place = num_found + tl.cumsum(hit.to(tl.int32), 0) - 1
+            tl.store(list_z + place, z + 0.0, mask=hit & (place < LIST))
+            tl.store(list_ids + place, ids, mask=hit & (place < LIST))
+            num_found += tl.sum(hit.to(tl.int32), 0)
+    tl.debug_barrier()
+    return num_found
+
+
+@triton.jit
+def bound_of_row(row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature, total, k, top_p,
+                 min_score, low, high, above_mass, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+                 LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+                 TOP_P: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, kept mass) of a healthy row. low, high, above_mass: top-p's bracket.
+
+    TOP_P, LISTS: whether any row of the batch has top-p alone; top-k or min-p.
+    """
+    z_bound = tl.full((), -float("inf"), tl.float32)
+    id_bound = tl.full((), 0, tl.int32) + shape[2]
+    mass = tl.zeros((), tl.float64) + total
+    if temperature == 0:
+        num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
+        id_bound = first_at(row, tiles, num_listed, shape, largest, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
+        z_bound = tl.zeros((), tl.float32) + largest
+        mass = tl.exp2(tl.fma(largest, scale, -top)).to(tl.float64)
+    elif (k > 0) | (min_score > -float("inf")):
+        if LISTS:
+            z_bound, id_bound, mass, num_found = keep_by_list(
+                row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature, total, k, top_p,
+                min_score, TILES, GROUP, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            if num_found == 0:
+                least = least_of(largest, temperature, min_score, KEY_SHIFT)
+                z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p,
+                                                      TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
+                                                      HAS_SPECIAL)  # fmt: skip
+    elif TOP_P:
+        if top_p < 1.0:
+            num_listed = list_tiles(tiles, tile_max, shape[0], low, TILES)
+            num_found = collect_between(row, tiles, num_listed, shape, low, high, list_z, list_ids, GROUP, TILE, LIST,
+                                        HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            enough = num_found <= LIST
+            if enough:
+                # What the list has to supply, as a share of something larger than it.
+                share = (top_p * total - above_mass) / (2.0 * total)
+                z_bound, id_bound, mass, enough = keep_of_list(
+                    list_z, list_ids, num_found, shape[2], scale, top, 0, share, 2.0 * total, LIST,
+                    KEY_SHIFT)  # fmt: skip
+                mass += above_mass
+            if not enough:
+                z_bound, id_bound, mass = keep_of_row(
+                    row, tiles, tile_max, shape, scale, top, largest, tl.full((), -float("inf"), tl.float32), 0, top_p,
+                    TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    return z_bound, id_bound, mass

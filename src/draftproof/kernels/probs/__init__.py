@@ -1,0 +1,102 @@
+"""`target_probs`: rows' processed laws, written into the caller's buffer, for those who verify elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from draftproof.errors import ParameterError
+from draftproof.kernels.arguments import Requests, Rows
+from draftproof.kernels.bounds import bound_rows, brackets_of, common_arguments, parts_of, rows_of
+from draftproof.kernels.exceptions import Changes, Exceptions
+from draftproof.kernels.launch import Plan, require_triton
+
+
+class TargetProbsKernel:
+    """`target_probs` for one shape: allocates nothing after it is made.
+
+    Any later call's logits have the shape, type and strides that it was made with.
+    """
+
+    def __init__(
+        self, logits: torch.Tensor, rows: Rows, vocab_size: int, *, num_exceptions: int = 0, tile: int | None = None
+    ) -> None:
+        """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, chosen if None."""
+        require_triton()
+        self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile)
+        self._scratch = plan.scratch(logits.device)
+        self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, logits.device)
+        self._parts = parts_of(rows.num_rows, plan.num_tiles)
+        self._rows = rows_of(rows.num_rows, logits.device)
+        self._brackets = brackets_of(rows.num_rows, self._parts, logits.device)
+
+    def __call__(
+        self,
+        logits: torch.Tensor,
+        rows: Rows,
+        requests: Requests,
+        out: torch.Tensor,
+        *,
+        allowed: torch.Tensor | None = None,
+        changes: Changes | None = None,
+    ) -> torch.Tensor:
+        """Fills out[:, :vocab_size], returns faults [rows] int32; see `target_probs`."""
+        from draftproof.kernels.device.read_kernel import read_kernel
+        from draftproof.kernels.probs.triton import measure_kernel, write_kernel
+
+        plan = self._plan
+        if (
+            out.dtype != torch.float32
+            or out.ndim != 2
+            or out.shape[0] != plan.num_rows
+            or out.shape[1] < plan.vocab_size
+            or out.stride(1) != 1
+        ):
+            given = f"{out.dtype} of shape {tuple(out.shape)}, strides {out.stride()}"
+            allowed_out = f"float32 [{plan.num_rows}, >= {plan.vocab_size}], a row side by side"
+            raise ParameterError("out", given, allowed_out)
+        common, flags = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
+        sizes: dict[str, Any] = {"TILE": plan.tile, **flags}
+        quads = plan.quads(logits)
+        read_kernel[(plan.num_rows * plan.num_racers,)](
+            logits, quads, logits.stride(0), quads.stride(0), *common[2:], self._scratch, plan.num_plain,
+            plan.tiles_per_split, plan.vocab_size, plan.splits, TILES=plan.tiles, RACERS=plan.racers,
+            PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=False, MASS=True, num_warps=1,
+            **sizes,
+        )  # fmt: skip
+        measure_kernel[(plan.num_rows,)](
+            common[2], common[3], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,
+            TILES=plan.tiles, TOP_P=requests.top_p_alone, num_warps=1,
+        )  # fmt: skip
+        bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._rows[1], self._brackets,
+                   nodes=1, parts=self._parts, wanted=0)  # fmt: skip
+        write_kernel[(plan.num_rows * plan.num_tiles,)](
+            *common, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0), num_warps=4,
+            **sizes,
+        )  # fmt: skip
+        return self._rows[0]
+
+
+def target_probs(
+    target_logits: torch.Tensor,
+    rows: Rows,
+    requests: Requests,
+    out: torch.Tensor,
+    *,
+    vocab_size: int | None = None,
+    allowed: torch.Tensor | None = None,
+    changes: Changes | None = None,
+) -> torch.Tensor:
+    """The law of each row under its request's parameters, into `out`; `TargetProbsKernel` once, for one call.
+
+    target_logits: [rows, >= vocab_size] bf16, fp16 or fp32, on a GPU. out: [rows, >= vocab_size] float32, filled up to
+    vocab_size: filtered tokens are exactly 0, and a greedy row has 1 at its argmax (the lowest id on ties). A row
+    with a fault is NaN throughout. rows, requests, allowed, changes: as in `verify_keyed`.
+    Returns faults [rows] int32: 0, or 1 for NaN or an infinite logit, 2 where every token is masked.
+    Raises ParameterError for logits or a buffer of another shape or type.
+    """
+    size = target_logits.shape[-1] if vocab_size is None else vocab_size
+    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+    kernel = TargetProbsKernel(target_logits, rows, size, num_exceptions=num_exceptions)
+    return kernel(target_logits, rows, requests, out, allowed=allowed, changes=changes)

@@ -1,0 +1,61 @@
+"""`target_probs` on the device, after rows have been read and bounded: the law is written out."""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.draw import OK, health, masses_of
+from draftproof.kernels.device.law import store_bracket
+from draftproof.kernels.device.request import row_of, scale_of
+from draftproof.kernels.device.rows import above, level, load_tiles, max_or_nan
+
+
+@triton.jit
+def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, rows, brackets, TILES: tl.constexpr,
+                   TOP_P: tl.constexpr):  # fmt: skip
+    """Grid: rows. Each row's fault, maximum and mass, and where top-p's last token may lie.
+
+    rows: as in device/bound_kernels.py.
+    """
+    row_index = tl.program_id(0)
+    request = tl.load(row_params[0] + row_index)
+    scale = scale_of(tl.load(request_params[0] + request))
+    tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
+    tile = tl.arange(0, TILES)
+    largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
+    reach, masses = masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES)
+    total = tl.sum(masses, 0)
+    tl.store(rows[0] + row_index, health(largest))
+    tl.store(rows[4] + row_index, largest)
+    tl.store(rows[5] + row_index, total)
+    if TOP_P:
+        store_bracket(row_index, brackets, largest, scale, level(largest, scale), total,
+                      tl.load(request_params[2] + request), vocab_size)  # fmt: skip
+
+
+@triton.jit
+def write_kernel(logits, stride, row_params, request_params, masks, exceptions, num_tiles, num_plain, vocab_size, rows,
+                 out, out_stride, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Grid: rows * tiles. Probabilities into `out` [rows, >= V] float32; NaN throughout a row that has a fault."""
+    row_index = tl.program_id(0) // num_tiles
+    tile = tl.program_id(0) % num_tiles
+    request = tl.load(row_params[0] + row_index)
+    row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+    z, ids = load_tiles(row, tl.full((1,), 0, tl.int32) + tile, num_tiles, num_plain, vocab_size, TILE, HAS_ALLOWED,
+                        HAS_SPECIAL)  # fmt: skip
+    writes = (ids >= 0) & (ids < vocab_size)
+    if HAS_SPECIAL:
+        if tile < num_plain:
+            words = tl.load(row[2] + ids // 32, mask=writes, other=0)
+            writes = writes & (((words >> (ids % 32)) & 1) == 0)
+        else:
+            place = (tile - num_plain) * TILE + tl.arange(0, TILE)[None, :]
+            writes = writes & (place < exceptions[2])
+    probs = tl.full(z.shape, float("nan"), tl.float32)
+    if tl.load(rows[0] + row_index) == OK:
+        scale = scale_of(tl.load(request_params[0] + request))
+        top = level(tl.load(rows[4] + row_index), scale)
+        kept = above(z, ids, tl.load(rows[2] + row_index), tl.load(rows[3] + row_index) + 1) & (z > -float("inf"))
+        gain = (1.0 / tl.load(rows[6] + row_index)).to(tl.float32)
+        probs = tl.where(kept, tl.exp2(tl.fma(z, scale, -top)) * gain, 0.0)
+    tl.store(out + row_index.to(tl.int64) * out_stride + ids, probs, mask=writes)

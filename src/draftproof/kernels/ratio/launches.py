@@ -1,0 +1,182 @@
+"""The launches of `rejection` and `block`, and the scratch that they write."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from draftproof.kernels.arguments import Requests, Rows
+from draftproof.kernels.bounds import bound_rows, brackets_of, common_arguments, parts_of, rows_of
+from draftproof.kernels.exceptions import Changes, Exceptions
+from draftproof.kernels.launch import Plan, require_triton
+from draftproof.kernels.ratio.laws import DraftLaws
+from draftproof.kernels.verdict import KernelVerdict
+
+_LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
+
+
+class RatioKernel:
+    """`verify_rejection` or `verify_block` for one shape: allocates nothing after it is made.
+
+    Any later call's logits and draft have the shapes, types and strides that it was made with.
+    """
+
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        draft: DraftLaws,
+        rows: Rows,
+        vocab_size: int,
+        *,
+        block: bool,
+        num_exceptions: int = 0,
+        tile: int | None = None,
+    ) -> None:
+        """logits: [rows, >= vocab_size] bf16, fp16 or fp32. num_exceptions: `Changes.num_exceptions` of later calls.
+
+        block: whether it is `verify_block`. tile: tokens a tile, chosen if None.
+        """
+        require_triton()
+        draft.check(rows)
+        self._block = block
+        self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile)
+        device, num_rows, num_requests = logits.device, rows.num_rows, rows.num_requests
+        self._scratch = plan.scratch(device)
+        self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
+        self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
+        # Few of a request's rows are looked at more than once.
+        self._parts = parts_of(num_requests * (4 if block else 2), plan.num_tiles)
+        self._splits = parts_of(num_requests, plan.num_tiles)
+        self._draft_plan: Plan | None = None
+        self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
+        if draft.kind == "logits" and draft.values is not None and draft.values.shape[0]:
+            self._draft_plan = Plan.of(draft.values, draft.vocab_size, tile=tile)
+            sizes, count = self._draft_plan, draft.values.shape[0]
+            floats = torch.empty((2, count, sizes.tiles), dtype=torch.float32, device=device)
+            self._draft_scratch = (*floats, torch.empty((count, sizes.tiles), dtype=torch.int32, device=device))
+
+        def floats32(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, dtype=torch.float32, device=device)
+
+        def floats64(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, dtype=torch.float64, device=device)
+
+        def ints(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, dtype=torch.int32, device=device)
+
+        def longs(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, dtype=torch.int64, device=device)
+
+        n = num_rows
+        self._rows = rows_of(n, device)
+        self._node_state = (
+            floats32(n), floats32(n), floats64(n), floats32(n), floats32(n), floats32(n), ints(n), floats64(n),
+        )  # fmt: skip
+        self._brackets = brackets_of(n, self._parts, device)
+        self._prefixes = (floats64(n), ints(n), ints(num_requests), ints(num_requests))
+        self._residual_masses = longs(n, self._parts)
+        self._racers = (
+            floats32(num_requests, 2, self._splits), ints(num_requests, self._splits), ints(num_requests),
+            ints(num_requests), floats64(num_requests),
+        )  # fmt: skip
+        self._verdict = KernelVerdict(
+            ints(num_requests, nodes), ints(num_requests), ints(num_requests, nodes), ints(num_requests)
+        )
+
+    def __call__(
+        self,
+        logits: torch.Tensor,
+        draft: DraftLaws,
+        rows: Rows,
+        requests: Requests,
+        *,
+        allowed: torch.Tensor | None = None,
+        changes: Changes | None = None,
+    ) -> KernelVerdict:
+        """Runs the kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn.
+
+        changes: penalties and bias, of as many special tokens as the kernel was made for.
+        """
+        from draftproof.kernels.ratio import triton as kernels
+
+        plan, parts = self._plan, self._parts
+        common, flags = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
+        law = _LAWS[draft.kind]
+        steps = draft.vocab_size.bit_length() if draft.kind == "sparse" else 0
+        values = self._values(draft, rows)
+        chain = (rows.offsets, rows.drafted)
+        temperature = rows.request if draft.temperature is None else draft.temperature
+        sizes: dict[str, Any] = {"TILE": plan.tile, **flags}
+        tiles = {"TILES": plan.tiles}
+        head = (*common, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
+        read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
+                  values, temperature, flags, law)  # fmt: skip
+        draft_plan = self._draft_plan or plan
+        kernels.test_kernel[(plan.num_rows,)](
+            *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
+            self._brackets, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
+            LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block, num_warps=4, **sizes,
+            **tiles,
+        )  # fmt: skip
+        bounded = (self._rows, self._node_state)
+        where: dict[str, Any] = {"NODES": self._nodes, "PARTS": parts, "BLOCK": self._block}
+        bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._node_state[6], self._brackets,
+                   nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
+        if self._block:
+            kernels.chain_kernel[(rows.num_requests,)](chain, *bounded, self._prefixes, NODES=self._nodes, num_warps=1)
+            kernels.mass_kernel[(plan.num_rows * parts,)](
+                *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, PARTS=parts,
+                num_warps=4, **sizes, **tiles,
+            )  # fmt: skip
+        kernels.race_kernel[(rows.num_requests * self._splits,)](
+            *head, values, *bounded, self._prefixes, self._residual_masses, self._racers, LAW=law, STEPS=steps,
+            SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles,
+        )  # fmt: skip
+        verdict = self._verdict
+        kernels.finish_kernel[(rows.num_requests,)](
+            *head, values, *bounded, self._racers,
+            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law, STEPS=steps,
+            NODES=self._nodes, SPLITS=self._splits, num_warps=8, **sizes,
+        )  # fmt: skip
+        return verdict
+
+    def _values(self, draft: DraftLaws, rows: Rows) -> tuple[Any, ...]:
+        """(values, their stride, ids, their stride, vocabulary or K), placeholders where there are none."""
+        none = rows.request
+        if draft.values is None:
+            return none, 0, none, 0, 0
+        ids = none if draft.token_ids is None else draft.token_ids
+        return draft.values, draft.values.stride(0), ids, ids.stride(0), draft.vocab_size
+
+
+def read_pair(
+    plan: Plan,
+    draft_plan: Plan | None,
+    logits: torch.Tensor,
+    draft: DraftLaws,
+    common: tuple[Any, ...],
+    scratch: tuple[torch.Tensor, ...],
+    draft_scratch: tuple[torch.Tensor, ...],
+    chain: tuple[Any, ...],
+    values: tuple[Any, ...],
+    temperature: torch.Tensor,
+    flags: dict[str, bool],
+    law: int,
+) -> None:
+    """Launches the one read of the target's rows and, for a law from logits, of the draft's."""
+    from draftproof.kernels.ratio.triton import read_pair_kernel
+
+    quads = plan.quads(logits)
+    draft_quads, sizes = quads, draft_plan or plan
+    if draft_plan is not None and draft.values is not None:
+        draft_quads = draft_plan.quads(draft.values)
+    draft_splits = 0 if draft_plan is None else draft_plan.splits
+    read_pair_kernel[(plan.num_rows * (plan.num_racers + draft_splits),)](
+        common[0], quads, common[1], quads.stride(0), *common[2:], scratch, plan.num_plain, plan.tiles_per_split,
+        plan.vocab_size, plan.splits, chain, values, draft_quads, draft_quads.stride(0), temperature, draft_scratch,
+        sizes.num_plain, sizes.tiles_per_split, draft_splits, TILE=plan.tile, TILES=plan.tiles, RACERS=plan.racers,
+        PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
+        DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
+        LAW=law if draft_plan is not None else 0, num_warps=1, **flags,
+    )  # fmt: skip
