@@ -37,8 +37,18 @@ class Plan:
     parts: int
 
     @classmethod
-    def of(cls, logits: torch.Tensor, vocab_size: int, num_exceptions: int = 0, tile: int | None = None) -> Plan:
-        """The plan for `logits` [rows, >= vocab_size]. num_exceptions: how many special tokens a request may have."""
+    def of(
+        cls,
+        logits: torch.Tensor,
+        vocab_size: int,
+        num_exceptions: int = 0,
+        tile: int | None = None,
+        splits: int | None = None,
+    ) -> Plan:
+        """The plan for `logits` [rows, >= vocab_size]. num_exceptions: how many special tokens a request may have.
+
+        tile: tokens a tile, a power of two of 256 or more. splits: programs that read a row. Chosen where None.
+        """
         if logits.ndim != 2 or logits.dtype not in KINDS or logits.stride(1) != 1:
             raise ParameterError(
                 "logits", f"{logits.dtype} of shape {tuple(logits.shape)}, strides {logits.stride()}",
@@ -50,7 +60,7 @@ class Plan:
         tile = tile or (1024 if vocab_size > 8192 else 256)
         num_plain = -(-vocab_size // tile)
         num_special = -(-num_exceptions // tile)
-        splits = max(1, min(num_plain, -(-_PROGRAMS // logits.shape[0])))
+        splits = max(1, min(num_plain, splits or -(-_PROGRAMS // logits.shape[0])))
         tiles_per_split = -(-num_plain // splits)
         splits = -(-num_plain // tiles_per_split)
         racers = splits + (num_special > 0)

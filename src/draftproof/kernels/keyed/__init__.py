@@ -39,11 +39,19 @@ class KeyedKernel:
     """
 
     def __init__(
-        self, logits: torch.Tensor, rows: Rows, vocab_size: int, *, num_exceptions: int = 0, tile: int | None = None
+        self,
+        logits: torch.Tensor,
+        rows: Rows,
+        vocab_size: int,
+        *,
+        num_exceptions: int = 0,
+        tile: int | None = None,
+        splits: int | None = None,
     ) -> None:
-        """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, chosen if None."""
+        """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, splits: programs that
+        read a row; chosen if None."""
         require_triton()
-        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile)
+        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         device = logits.device
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
