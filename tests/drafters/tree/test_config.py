@@ -22,6 +22,7 @@ from draftproof.verify import get_verifier
 from tests.drafters.models import VOCAB_SIZE, tiny_target
 
 TREE = {"method": "suffix", "topology": "tree"}
+TARGET = SimpleNamespace(supports_trees=True)
 
 
 @pytest.mark.parametrize(
@@ -62,21 +63,21 @@ def test_fields_without_effect_are_refused(fields, message):
 )
 def test_builders_by_name(name, builder, made):
     config = SpeculativeConfig(**TREE, verifier=name, tree_builder=builder, num_tree_nodes=12, max_tree_depth=3)
-    drafter = make_drafter(config, None, None, None)
+    drafter = make_drafter(config, TARGET, None, None)
     assert isinstance(drafter, TreeDrafter) and isinstance(drafter.builder, made)
     assert drafter.builder.max_depth == 3 and config.most_drafted == 12 and drafter.method == "suffix"
 
 
 @pytest.mark.parametrize("name", ["recursive", "traversal", "hybrid", "multi_round", "k_seq", "multi_path_block"])
 def test_drawn_trees_have_the_siblings_of_their_verifier(name):
-    drafter = make_drafter(SpeculativeConfig(**TREE, verifier=name, sharpness=1.5), None, None, None)
+    drafter = make_drafter(SpeculativeConfig(**TREE, verifier=name, sharpness=1.5), TARGET, None, None)
     assert isinstance(drafter, SampledTreeDrafter) and drafter.siblings is get_verifier(name).siblings
     assert drafter.sharpness == 1.5
 
 
 def test_forced_has_no_laws_to_grow_a_tree_from():
     with pytest.raises(ParameterError, match="no laws"):
-        make_drafter(SpeculativeConfig(method="forced", topology="tree"), None, None, None)
+        make_drafter(SpeculativeConfig(method="forced", topology="tree"), TARGET, None, None)
 
 
 def test_what_is_tuned():
