@@ -1,0 +1,248 @@
+"""What the kernels must do, small enough for the interpreter. Each check takes the package of kernels to be checked.
+
+Expected tokens come from the float64 reference or from the library's own chain, never from the kernels.
+"""
+
+import torch
+
+from draftproof.core import Draft, Key, Purpose
+from draftproof.kernels import reference
+from draftproof.noise import KeyedNoise
+from draftproof.params import SamplingParams
+from draftproof.sampling import History, SamplerChain
+from draftproof.verify import get_verifier
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def logits_of(num_rows, vocab_size, spread=1.5, step=0.0, seed=3):
+    """[rows, V] bf16; `step` rounds to multiples, so that many are equal."""
+    logits = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * spread
+    return (torch.round(logits / step) * step if step else logits).bfloat16().to(DEVICE)
+
+
+def draws_as_the_reference(kernels, logits, params, *, start=5, splits=None):
+    """One row for each request, all parameters alike, seeds and sample indices of more than 32 and 16 bits."""
+    num_rows, vocab_size = logits.shape
+    rows = kernels.Rows.of_drafts([start + 3 * index for index in range(num_rows)], [[]] * num_rows, device=DEVICE)
+    seeds = [(1 << 63) + (index << 33) + index for index in range(num_rows)]
+    indices = [index * 70001 for index in range(num_rows)]
+    requests = kernels.Requests.of([params] * num_rows, seeds, indices, device=DEVICE)
+    kernel = kernels.KeyedKernel(logits, rows, vocab_size)
+    if splits is not None:
+        kernel = kernels.KeyedKernel(logits, rows, vocab_size, splits=splits)
+    verdict = kernel(logits, rows, requests)
+    assert not verdict.faults.any()
+    assert verdict.token_ids[:, 0].tolist() == reference.draw(logits, rows, requests, vocab_size).tolist()
+
+
+def check_noise(kernels):
+    draws_as_the_reference(kernels, logits_of(5, 1024), SamplingParams(temperature=1.0))
+
+
+def check_slots(kernels):
+    """Quads of one slot in eight tiles of one split, whose bounds promise more than they hold.
+
+    A quad promises by its smallest word and is given its logit at its largest, but for the one that must win: the
+    second or the third by what they promise.
+    """
+    num_rows, tile, num_tiles = 3, 256, 8
+    for rank in (1, 2):
+        rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device="cpu")
+        requests = kernels.Requests.of([SamplingParams()] * num_rows, [4] * num_rows, device="cpu")
+        words = reference.field(rows, requests, tile * num_tiles).reshape(num_rows, num_tiles, tile)[:, :, 20:24]
+        logits, expected = torch.full((num_rows, tile * num_tiles), -20.0), []
+        for row in range(num_rows):
+            order = words[row].min(dim=1).values.argsort().tolist()
+            lanes = words[row].argmax(dim=1).tolist()
+            lanes[order[rank]] = int(words[row, order[rank]].argmin())
+            ids = [tile * index + 20 + lane for index, lane in enumerate(lanes)]
+            logits[row, [ids[index] for index in order[: rank + 1]]] = 10.0
+            expected.append(ids[order[rank]])
+        rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device=DEVICE)
+        requests = kernels.Requests.of([SamplingParams()] * num_rows, [4] * num_rows, device=DEVICE)
+        logits = logits.bfloat16().to(DEVICE)
+        assert reference.draw(logits, rows, requests, tile * num_tiles).tolist() == expected
+        kernel = kernels.KeyedKernel(logits, rows, tile * num_tiles, splits=1)
+        assert kernel(logits, rows, requests).token_ids[:, 0].tolist() == expected
+
+
+def check_tiles(kernels):
+    """Several tiles read one after the other, the last of them not whole."""
+    draws_as_the_reference(kernels, logits_of(3, 1400), SamplingParams(temperature=1.0), splits=1)
+
+
+def check_flat_rows(kernels):
+    draws_as_the_reference(kernels, logits_of(24, 4, spread=1.0), SamplingParams(temperature=1.0))
+
+
+def check_odd_rows(kernels):
+    draws_as_the_reference(kernels, logits_of(3, 1021).float(), SamplingParams(temperature=1.0))
+
+
+def check_top_k(kernels):
+    """Ties at the k-th place are kept."""
+    draws_as_the_reference(kernels, logits_of(8, 250, step=0.5), SamplingParams(temperature=5.0, top_k=3))
+
+
+def check_top_k_top_p(kernels):
+    draws_as_the_reference(kernels, logits_of(8, 250, step=0.25), SamplingParams(temperature=2.0, top_k=30, top_p=0.5))
+
+
+def check_min_p(kernels):
+    """A token of exactly the largest probability is kept by min_p = 1."""
+    draws_as_the_reference(kernels, logits_of(3, 300, step=0.5), SamplingParams(temperature=1.0, min_p=1.0))
+    draws_as_the_reference(kernels, logits_of(6, 300), SamplingParams(temperature=3.0, min_p=0.3, top_p=0.9))
+
+
+def check_top_p(kernels):
+    """Winners are dropped often; a small part of the vocabulary is kept; masses come from several tiles."""
+    draws_as_the_reference(kernels, logits_of(6, 700, spread=1.0), SamplingParams(temperature=1.0, top_p=0.3))
+    draws_as_the_reference(kernels, logits_of(6, 1400, spread=1.0), SamplingParams(temperature=1.0, top_p=0.6))
+
+
+def check_top_p_ties(kernels):
+    """Equal probabilities are kept by id."""
+    draws_as_the_reference(kernels, logits_of(6, 64, step=2.0), SamplingParams(temperature=1.0, top_p=0.5))
+
+
+def check_wide_filter(kernels):
+    """Filters that keep more than a list holds."""
+    params = SamplingParams(temperature=3.0, top_k=400, top_p=0.8)
+    draws_as_the_reference(kernels, logits_of(3, 700, step=0.125), params)
+
+
+def check_greedy(kernels):
+    """The lowest id of equal ones."""
+    draws_as_the_reference(kernels, logits_of(3, 600, step=3.0), SamplingParams(temperature=0))
+
+
+def check_near_ties(kernels):
+    """Two tokens whose scores float32 can't tell apart; the higher id has the smaller word, so it wins."""
+    vocab_size, num_rows = 1024, 600
+    rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device="cpu")
+    requests = kernels.Requests.of([SamplingParams()] * num_rows, [9] * num_rows, device="cpu")
+    words, ids = reference.field(rows, requests, vocab_size).sort(dim=1)
+    close = (words[:, 1:] - words[:, :-1] < 60) & (words[:, 1:] > 1 << 30) & (words[:, 1:] < 3 << 30)
+    close &= ids[:, :-1] > ids[:, 1:]
+    found = [(row, place) for row, place in close.nonzero().tolist()][:4]
+    assert len(found) == 4
+    for row, place in found:
+        logits = torch.full((1, vocab_size), -torch.inf)
+        logits[0, ids[row, place : place + 2]] = 0.0
+        one = kernels.Rows.of_drafts([row], [[]], device=DEVICE)
+        given = kernels.Requests.of([SamplingParams()], [9], device=DEVICE)
+        token_ids, _ = kernels.draw(logits.bfloat16().to(DEVICE), one, given)
+        assert token_ids.item() == ids[row, place].item()
+
+
+def check_faults(kernels):
+    """NaN, an infinite logit and nothing allowed, each in a row of its own, in every kind of row."""
+    for params in (SamplingParams(), SamplingParams(top_p=0.5), SamplingParams(top_k=3), SamplingParams(temperature=0)):
+        logits = logits_of(4, 300)
+        logits[1, 270] = float("nan")
+        logits[2, 3] = float("inf")
+        logits[3] = -float("inf")
+        rows = kernels.Rows.of_drafts([1] * 4, [[]] * 4, device=DEVICE)
+        token_ids, faults = kernels.draw(logits, rows, kernels.Requests.of([params] * 4, range(4), device=DEVICE))
+        assert faults.tolist() == [0, 1, 1, 2]
+        assert [token >= 0 for token in token_ids.tolist()] == [True, False, False, False]
+
+
+def check_masks(kernels):
+    """Only allowed tokens are drawn, by every road."""
+    vocab_size, allowed_ids = 300, [3, 40, 41, 256, 299]
+    words = torch.zeros(1, 10, dtype=torch.int64)
+    for token in allowed_ids:
+        words[0, token // 32] |= 1 << (token % 32)
+    allowed = torch.where(words >= 1 << 31, words - (1 << 32), words).int().expand(3, -1).contiguous().to(DEVICE)
+    logits = logits_of(3, vocab_size)
+    masked = torch.full_like(logits, -torch.inf)
+    masked[:, allowed_ids] = logits[:, allowed_ids]
+    for params in (SamplingParams(temperature=3.0), SamplingParams(top_k=2), SamplingParams(temperature=0)):
+        rows = kernels.Rows.of_drafts([1, 2, 3], [[]] * 3, device=DEVICE)
+        requests = kernels.Requests.of([params] * 3, range(3), device=DEVICE)
+        token_ids, _ = kernels.draw(logits, rows, requests, allowed=allowed)
+        assert token_ids.tolist() == reference.draw(masked, rows, requests, vocab_size).tolist()
+
+
+def check_chain(kernels):
+    """A draft whose second token misses, and one with a bad row after its first."""
+    logits = logits_of(8, 256)
+    tokens = [_alone(kernels, logits[index : index + 1], 5 + index % 4, index // 4) for index in range(8)]
+    logits[5, 7] = float("nan")
+    drafts = [[tokens[0], (tokens[1] + 1) % 256, tokens[2]], [tokens[4], tokens[5], tokens[6]]]
+    rows = kernels.Rows.of_drafts([5, 5], drafts, device=DEVICE)
+    verdict = kernels.verify_keyed(logits, rows, kernels.Requests.of([SamplingParams()] * 2, [0, 1], device=DEVICE))
+    assert verdict.token_ids.tolist() == [[tokens[0], tokens[1], -1, -1], [tokens[4], -1, -1, -1]]
+    assert verdict.num_accepted.tolist() == [1, 1]
+    assert verdict.accepted_rows.tolist() == [[1, -1, -1, -1], [1, -1, -1, -1]]
+    assert verdict.faults.tolist() == [0, 1]
+
+
+def check_chain_fault(kernels):
+    """A bad row's token is never drawn: a draft that says -1 at it must not pass it."""
+    logits = logits_of(3, 256)
+    token = _alone(kernels, logits[:1], 5, 0)
+    logits[1, 7] = float("nan")
+    rows = kernels.Rows.of_drafts([5], [[token, -1]], device=DEVICE)
+    verdict = kernels.verify_keyed(logits, rows, kernels.Requests.of([SamplingParams()], [0], device=DEVICE))
+    assert verdict.token_ids.tolist() == [[token, -1, -1, -1]]
+    assert verdict.num_accepted.tolist() == [1]
+    assert verdict.faults.tolist() == [1]
+
+
+def check_tree(kernels):
+    """The token of the first row is drafted below the wrong parent too, and there it must not count."""
+    logits = logits_of(5, 256)
+    depths, parents = [0, 1, 2, 1, 2], [-1, 0, -1, 2]
+    tokens = [_alone(kernels, logits[index : index + 1], 5 + depth, 0) for index, depth in enumerate(depths)]
+    wrong = (tokens[0] + 1) % 256
+    draft = [wrong, tokens[0], tokens[0], tokens[3]]
+    rows = kernels.Rows.of_drafts([5], [draft], [parents], device=DEVICE)
+    verdict = kernels.verify_keyed(logits, rows, kernels.Requests.of([SamplingParams()], [0], device=DEVICE))
+    assert verdict.token_ids[0].tolist()[:4] == [tokens[0], tokens[3], tokens[4], -1]
+    assert verdict.accepted_rows[0].tolist()[:3] == [3, 4, -1]
+    assert verdict.num_accepted.tolist() == [2]
+
+
+def check_penalties(kernels):
+    """Positive and negative logits, prompt and output, drafts on the path and beside it, bias before penalties."""
+    for filters in ({"temperature": 1.3}, {"temperature": 1.0, "top_p": 0.6}):
+        params = SamplingParams(
+            repetition_penalty=1.7,
+            frequency_penalty=0.6,
+            presence_penalty=0.9,
+            logit_bias={3: 4.0, 9: 5.0, 77: -float("inf"), 11: -3.0},
+            **filters,
+        )
+        vocab_size, prompt, output, parents = 90, [5, 9, 9, *range(20, 70)], [7, 9, 46], [-1, 0, 0, 1]
+        chain, start = SamplerChain("vllm"), 8
+        row_params, base = chain.resolve(params, None, vocab_size), History(prompt, output)
+        logits = logits_of(5, vocab_size, spread=1.0) - 1.0
+        for seed in range(2):
+            noise = KeyedNoise(seed)
+            [first] = chain.laws(logits[:1].cpu(), row_params, [base])
+            root = first.draw(noise, Key(Purpose.TARGET, start))
+            draft = [root, 9, root, 3]
+            paths = [[], [root], [root, 9], [root, root], [root, 9, 3]]
+            laws = chain.laws(logits.cpu(), row_params, [base.extended(path) for path in paths])
+            expected = get_verifier("keyed").verify(Draft.of_token_ids(start, draft, parents), laws, noise)
+            rows = kernels.Rows.of_drafts([start], [draft], [parents], device=DEVICE)
+            requests = kernels.Requests.of([params], [seed], device=DEVICE, changed=True)
+            changes = kernels.Changes.of([params], [prompt], [output], device=DEVICE)
+            verdict = kernels.verify_keyed(logits, rows, requests, changes=changes)
+            assert [token for token in verdict.token_ids[0].tolist() if token >= 0] == list(expected.token_ids)
+            # Every row by itself: the walk reaches few of them.
+            keys = [Key(Purpose.TARGET, start + len(path)) for path in paths]
+            alone = kernels.KeyedKernel(logits, rows, vocab_size, num_exceptions=changes.num_exceptions(rows))
+            alone(logits, rows, requests, changes=changes)
+            drawn, _, states = (column.tolist() for column in alone._drawn[:3])
+            for token, state, law, key in zip(drawn, states, laws, keys, strict=True):
+                assert state != 0 or token == law.draw(noise, key)
+
+
+def _alone(kernels, logits, start, seed):
+    rows = kernels.Rows.of_drafts([start], [[]], device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams()], [seed], device=DEVICE)
+    return int(reference.draw(logits, rows, requests, logits.shape[1]).item())

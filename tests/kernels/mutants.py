@@ -1,0 +1,151 @@
+"""Wrong twins of the kernels, each one edit of their source, and the check that must catch it.
+
+`mutated` writes a copy of the package of kernels with the edit, under a name of its own.
+"""
+
+import importlib
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import draftproof.kernels
+from tests.kernels import checks
+
+HOME = Path(draftproof.kernels.__file__).parent
+
+
+class Mutant(NamedTuple):
+    """In `module`, `right` (found once) becomes `wrong`."""
+
+    module: str
+    right: str
+    wrong: str
+    check: object
+
+
+MUTANTS = {
+    "six rounds of Philox": Mutant(
+        "device/noise.py", "tl.static_range(7)", "tl.static_range(6)", checks.check_noise
+    ),
+    "a key that isn't bumped": Mutant("device/noise.py", "k1 += 0xBB67AE85", "k1 += 0", checks.check_noise),
+    "half a seed": Mutant(
+        "device/request.py",
+        "tl.load(request_params[5] + request)",
+        "tl.load(request_params[4] + request)",
+        checks.check_noise,
+    ),
+    "no sample index": Mutant(
+        "device/request.py",
+        "tl.load(request_params[6] + request)",
+        "0 * tl.load(request_params[6] + request)",
+        checks.check_noise,
+    ),
+    "bounds that are too low": Mutant(
+        "device/race.py", "reach = bound + SHIFT", "reach = bound + SHIFT - 12.0", checks.check_slots
+    ),
+    "the rest of a slot forgotten": Mutant(
+        "device/race.py",
+        "unscored = score_of_bound(tl.max(rest, 0))",
+        'unscored = tl.full((), -float("inf"), tl.float32)',
+        checks.check_slots,
+    ),
+    "a beaten quad forgotten": Mutant(
+        "device/race.py", "second_at = tl.where(beaten > second, beaten_at, second_at)", "pass", checks.check_slots
+    ),
+    "the tile before read again": Mutant(
+        "device/read.py", "packed, after = coming, quad + TILE // 4", "packed, after = coming, quad", checks.check_tiles
+    ),
+    "a quad's first word for its smallest": Mutant(
+        "device/read.py",
+        "tl.minimum(tl.minimum(k0, k1), tl.minimum(k2, k3))",
+        "tl.maximum(tl.maximum(k0, k1), tl.maximum(k2, k3))",
+        checks.check_slots,
+    ),
+    "near ties left to float32": Mutant(
+        "device/noise.py", "return NEAR + NEAR_SHARE * tl.abs(best)", "return -1.0 + 0.0 * best", checks.check_near_ties
+    ),
+    "ties at the k-th place dropped": Mutant(
+        "device/boundary.py",
+        "alive = alive & (key >= low)",
+        "alive = alive & (key > low)",
+        checks.check_top_k_top_p,
+    ),
+    "top-p of the whole row after top-k": Mutant(
+        "device/boundary.py",
+        "(min_score > -float(\"inf\")), -1.0, total)",
+        "(min_score > -float(\"inf\")), 0.0, total)",
+        checks.check_top_k_top_p,
+    ),
+    "min-p before temperature": Mutant(
+        "device/boundary.py",
+        "return tl.div_rn(z - largest, temperature)",
+        "return (z - largest) + 0.0 * temperature",
+        checks.check_min_p,
+    ),
+    "top-p that keeps every winner": Mutant(
+        "device/draw.py", "(own > (1.00001 - top_p) * total)", "(own > -1.0)", checks.check_top_p
+    ),
+    "contenders past the third": Mutant(
+        "device/draw.py", "unseen = tl.max((thirds >= floor).to(tl.int32), 0)", "unseen = 0", checks.check_top_p
+    ),
+    "one part of a mass": Mutant("keyed/triton.py", "tl.sum(masses, 1)", "tl.min(masses, 1)", checks.check_top_p),
+    "a NaN passed over": Mutant(
+        "device/draw.py", "bad = (largest != largest) |", "bad = (largest != largest) &", checks.check_faults
+    ),
+    "masks not read": Mutant(
+        "device/rows.py",
+        "bits = bits & (tl.load(row[1] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))",
+        "pass",
+        checks.check_masks,
+    ),
+    "a token after a miss": Mutant(
+        "keyed/triton.py",
+        "((node == current) & (fault == 0)), tokens, -1)",
+        "((node == current + 1) | ((node == current) & (fault == 0))), tokens, -1)",
+        checks.check_chain,
+    ),
+    "a bad row's token": Mutant(
+        "keyed/triton.py", "(follows != tokens) | (faults != 0) |", "(follows != tokens) |", checks.check_chain_fault
+    ),
+    "a child of another parent": Mutant(
+        "keyed/triton.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
+    ),
+    "siblings counted": Mutant(
+        "device/exceptions_kernel.py", "(same & above[None, :])", "(same & (place[None, :] < num_nodes))",
+        checks.check_penalties,
+    ),
+    "negative logits divided": Mutant(
+        "device/exceptions_kernel.py", "z * repetition)", "z / repetition)", checks.check_penalties
+    ),
+    "presence for the prompt": Mutant(
+        "device/exceptions_kernel.py",
+        "z = z - (counts > 0).to(tl.float32)",
+        "z = z - (in_seen | (counts > 0)).to(tl.float32)",
+        checks.check_penalties,
+    ),
+    "special tokens raced twice": Mutant(
+        "device/rows.py",
+        "bits = bits & ~(tl.load(row[2] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))",
+        "pass",
+        checks.check_penalties,
+    ),
+}  # fmt: skip
+
+
+def mutated(mutant, folder, name):
+    """The package of kernels with one edit, imported as `name` from `folder`."""
+    home = folder / name
+    shutil.copytree(HOME, home, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in home.rglob("*.py"):
+        text = path.read_text(encoding="utf-8").replace("draftproof.kernels", name)
+        if mutant is not None and path == home / mutant.module:
+            assert text.count(mutant.right) == 1, f"{mutant.right!r} is found {text.count(mutant.right)} times"
+            text = text.replace(mutant.right, mutant.wrong)
+        path.write_text(text, encoding="utf-8")
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
