@@ -1,0 +1,76 @@
+"""Wrong twins of `verify_rejection`, `verify_block` and `target_probs`, and the check that must catch each."""
+
+from tests.kernels import ratio_checks as checks
+from tests.kernels.mutants import Mutant
+
+TRITON = "ratio/triton.py"
+RATIO = "device/ratio.py"
+
+RATIO_MUTANTS = {
+    "accepts by the target's probability alone": Mutant(TRITON, "needs = u * q", "needs = u", checks.check_short),
+    "replaces from the target's law": Mutant(
+        RATIO, "rest = tl.maximum(p - draft_probs(node, ids, LAW, STEPS), 0.0)", "rest = p", checks.check_short
+    ),
+    "one coin for all nodes": Mutant(TRITON, "local + COIN", "local * 0 + COIN", checks.check_short),
+    "a residual drawn with the bonus' field": Mutant(
+        TRITON, "RESIDUAL = tl.constexpr(18 << 24)", "RESIDUAL = tl.constexpr(19 << 24)", checks.check_short
+    ),
+    "a bonus drawn with the target's field": Mutant(
+        TRITON, "BONUS = tl.constexpr(19 << 24)", "BONUS = tl.constexpr(0)", checks.check_short
+    ),
+    "noise of the row's position": Mutant(
+        TRITON,
+        "start = tl.load(row_params[1] + first)",
+        "start = tl.load(row_params[1] + row_index)",
+        checks.check_short,
+    ),
+    "prefix masses above 1": Mutant(
+        TRITON,
+        "prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)",
+        "prefix = mass / draft_prob",
+        checks.check_law_without_filters,
+    ),
+    "block's residual without the prefix' mass": Mutant(
+        TRITON, "gain = share / tl.load(rows[6] + row_index)", "gain = 1.0 / tl.load(rows[6] + row_index)",
+        checks.check_short,
+    ),
+    "block's tests without 1 - P": Mutant(
+        TRITON, "coin * (rest + 1 - masses) < rest", "coin * rest < rest", checks.check_short
+    ),
+    "drops the best contenders before they are scored": Mutant(
+        RATIO, "second - 32.0 - 0.0875", "second - 20.0 - 0.0875", checks.check_equal_laws
+    ),
+    "a dropped token accepted": Mutant(
+        TRITON, "return tl.where(kept, weights, 0.0)", "return tl.where(kept, weights, weights)", checks.check_filters
+    ),
+    "the filters' mass taken for the row's": Mutant(
+        TRITON, "mask=inside, other=1.0)\n\n\n@triton.jit\ndef stop_of_rejection",
+        "mask=inside, other=1.0) * 1.3\n\n\n@triton.jit\ndef stop_of_rejection", checks.check_filters,
+    ),
+    "the last kept token dropped": Mutant(RATIO, "law[3] + 1)", "law[3])", checks.check_filters),
+    "top-p's mass without what lies above its bracket": Mutant(
+        "device/law.py", "mass += above_mass", "mass += 0.0", checks.check_target_probs
+    ),
+    "nothing drawn where a residual is empty": Mutant(
+        TRITON,
+        'draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))',
+        "draws_target = bonus",
+        checks.check_empty_residual,
+    ),
+    "a token that its law can't have drawn": Mutant(
+        TRITON, "healthy = healthy & (q > 0)", "healthy = healthy & (q >= 0)", checks.check_faults
+    ),
+    "probabilities that are not normalised": Mutant(
+        TRITON, "(mass > 0.999) & (mass < 1.001)", "(mass > 0.5) & (mass < 1.5)", checks.check_bad_probabilities
+    ),
+    "negative probabilities": Mutant(
+        TRITON, "tl.min(lowest, 0) >= 0", "tl.min(lowest, 0) >= -1", checks.check_bad_probabilities
+    ),
+    "a law over the row's whole mass": Mutant(
+        "probs/triton.py", "tl.load(rows[6] + row_index)", "tl.load(rows[5] + row_index)", checks.check_target_probs
+    ),
+    "a bad row written as a law": Mutant(
+        "probs/triton.py", 'tl.full(z.shape, float("nan"), tl.float32)', "tl.full(z.shape, 0.0, tl.float32)",
+        checks.check_target_probs_of_bad_rows,
+    ),
+}  # fmt: skip
