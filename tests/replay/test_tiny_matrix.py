@@ -15,6 +15,7 @@ from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.pruned import layers_of
 from draftproof.targets.hf import HFTarget
 from tests.targets.models import VOCAB_SIZE, tiny_model
+from tests.threads import one_thread
 
 NUM_PROMPTS, NUM_TOKENS, NUM_SLOTS = 20, 64, 10
 
@@ -27,11 +28,9 @@ def prompts():
 
 
 @pytest.fixture(autouse=True)
-def one_thread(guarded):
-    """Matrices this small only lose time to a second thread."""
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(2)
+def on_one_thread(guarded):
+    with one_thread():
+        yield
 
 
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
