@@ -196,7 +196,6 @@ def test_logprobs_of_accepted_recovered_and_bonus_tokens():
     ("given", "named"),
     [
         ({"method": "ngrams"}, "method='ngrams'"),
-        ({"method": "eagle3"}, "model=None"),
         ({"verifier": "typical"}, "verifier='typical'"),
         ({"num_speculative_tokens": 0}, "num_speculative_tokens=0"),
         ({"num_speculative_token": 3}, "did you mean 'num_speculative_tokens'"),

@@ -12,8 +12,7 @@ import torch
 from draftproof.errors import MissingExtraError, ModelError
 from draftproof.targets import embedded
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import PackedLinear, pack_linears
-from draftproof.targets.invariant import choose_shapes
+from draftproof.targets.invariant import probe
 from draftproof.targets.load import load_target
 from draftproof.targets.shapes import StepShapes
 
@@ -168,8 +167,9 @@ class TestRealModel:
         assert emitted[1:] == out.tolist()
 
     def test_invariant_execution_holds(self, loaded: tuple[Any, Any, Path]) -> None:
-        target, _, _ = loaded
-        if not any(isinstance(module, PackedLinear) for module in target.model.modules()):
-            pack_linears(target.model)
-        shapes = choose_shapes(target, 16)
-        assert type(shapes) is StepShapes and shapes.min_tokens <= 2
+        """By padding narrow forwards at most; forwards of one size are for machines where that isn't enough."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DRAFTPROOF_CACHE", str(loaded[2].parent))
+            target, _ = load_target(None, dtype="float32", invariant=True)
+        assert type(target.shapes) is StepShapes
+        assert probe(target, target.shapes) is None

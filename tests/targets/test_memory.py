@@ -109,12 +109,12 @@ class Breaking(torch.nn.Module):
 def test_a_forward_that_breaks_leaves_nothing_behind(mode):
     """NaN behind a slot's length would leak through the masks of whoever has the columns next."""
     model, token_ids = tiny_model("llama"), random_ids(40)
+    attention = model.model.layers[1].self_attn
+    attention.o_proj = Breaking(attention.o_proj)
     target = HFTarget(model, num_slots=2)
     target.prefill(0, token_ids)
     want = score_one(target, 0, [1, 2, 3])
     target.rewind(0, 40)
-    attention = model.model.layers[1].self_attn
-    attention.o_proj = Breaking(attention.o_proj)
     attention.o_proj.mode = mode
     if mode == "raises":
         with pytest.raises(RuntimeError):
