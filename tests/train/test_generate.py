@@ -10,6 +10,7 @@ from draftproof.bench.prompts import built_in
 from draftproof.errors import ModelError, ParameterError
 from draftproof.train.corpus import Corpus, Document, shard_path, write_shard
 from draftproof.train.generate import GenerationSettings, generate_corpus, sample_documents
+from draftproof.train.passages import read_passages
 from draftproof.train.prompts import built_in_prompts
 from draftproof.train.turns import read_turns
 from tests.targets.models import VOCAB_SIZE
@@ -69,6 +70,27 @@ def test_temperature_is_each_documents_own(target):
         best = target.model(input_ids=ids[None], use_cache=False).logits[0].argmax(-1)
     for place in np.flatnonzero(documents[0].sampled):
         assert int(best[place - 1]) == int(ids[place])
+
+
+def test_passages_are_the_targets_paragraphs(tmp_path):
+    """Tokens are letters here. A user's turn is no passage, nor what ends in the middle or has a short sentence."""
+    good = "The bridge was closed in May. Nobody crossed it for a year! Was it missed by anyone at all? The m"
+    texts = (good, f"A title\n{good}\nNo. It is not so in this one. And so it goes on and on, of course.", "x" * 90)
+    documents = []
+    for text in texts:
+        ids = [5, *[ord(letter) for letter in "Asked. This is a question. It is long enough here."], 0, 6]
+        said = [ord(letter) for letter in text]
+        documents.append(Document(np.array([*ids, *said, 0]), np.array([False] * len(ids) + [True] * (len(said) + 1))))
+    write_shard(shard_path(tmp_path, 0), documents, {})
+    found = read_passages(Corpus(tmp_path, 256), lambda ids: "".join(map(chr, ids)), frozenset({0}))
+    sentences = ["The bridge was closed in May.", "Nobody crossed it for a year!", "Was it missed by anyone at all?"]
+    assert found == [sentences, sentences]
+    prompts = built_in_prompts(60, 0, found)
+    assert prompts != built_in_prompts(60, 0) and prompts == built_in_prompts(60, 0, found)
+    assert any(" ".join(sentences) in prompt for prompt in prompts)
+    write_shard(shard_path(tmp_path, 0), documents[2:], {})
+    with pytest.raises(ParameterError, match="paragraphs of three sentences"):
+        read_passages(Corpus(tmp_path, 256), lambda ids: "".join(map(chr, ids)), frozenset({0}))
 
 
 def test_resume_keeps_complete_shards(target, tmp_path):

@@ -214,13 +214,29 @@ def test_begins_with_another_drafters_weights(target, text, tmp_path):
     before, after = (load_file(str(folder / "model.safetensors")) for folder in (first, second))
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     assert json.loads((second / "config.json").read_text())["mask_token_id"] == 7
-    with pytest.raises(ParameterError, match="20, as in"):
-        loop.train(target, text, tmp_path / "a", settings_of("dspark", 1, init_from=str(first), draft_vocab_size=21))
+    with pytest.raises(ParameterError, match="20 or more, as in"):
+        loop.train(target, text, tmp_path / "a", settings_of("dspark", 1, init_from=str(first), draft_vocab_size=19))
     with pytest.raises(ModelError, match=r"markov_w1.weight has shape \(64, 8\), and these settings ask for"):
         changed = again | {"markov_rank": 4}
         loop.train(target, text, tmp_path / "b", settings_of("dspark", 1, init_from=str(first), **changed))
     with pytest.raises(ModelError, match="holds no tensor"):
         loop.train(target, text, tmp_path / "c", settings_of("mtp", 1, init_from=str(first)))
+
+
+def test_a_larger_vocabulary_keeps_the_drafters_tokens(target, text, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    loop.train(target, text, first, settings_of("dspark", 3, draft_vocab_size=20))
+    loop.train(
+        target, text, second, settings_of("dspark", 1, init_from=str(first), draft_vocab_size=27, learning_rate=1e-9)
+    )
+    before, after = (load_file(str(folder / "model.safetensors")) for folder in (first, second))
+    old, new = (tensors["d2t"] + torch.arange(len(tensors["d2t"])) for tensors in (before, after))
+    assert len(old) == 20 and len(new) == 27 and set(old.tolist()) < set(new.tolist())
+    assert new.tolist() == sorted(new.tolist()) == after["t2d"].nonzero()[:, 0].tolist()
+    name = "markov_head.markov_w2.weight"
+    assert torch.equal(before[name], after[name][torch.searchsorted(new, old)])
+    same = set(before) - {name, "d2t", "t2d", "lm_head.weight"}
+    assert all(torch.equal(before[name], after[name]) for name in same)
 
 
 def test_dflash_may_begin_with_dsparks_layers(target, text, tmp_path):

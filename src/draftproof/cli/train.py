@@ -22,6 +22,7 @@ _DATA_EXAMPLES = (
     "draftproof train data --target ./my-model --out text --num-tokens 4000000 --device cuda",
     "draftproof train data --out text --num-tokens 20000 --batch-size 8",
     "draftproof train data --out text --prompts prompts.txt",
+    "draftproof train data --out more --passages text",
 )
 _EXAMPLES = (
     "draftproof train {method} --target ./my-model --data text --out drafter --minutes 5 --device cuda",
@@ -68,6 +69,8 @@ def _target_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--num-tokens", type=Number(int), default=4_000_000, show_default=True, help="Tokens to make at least.")
 @click.option("--minutes", type=Number(float), help="Begin no new shard after so many minutes.")
 @click.option("--prompts", metavar="FILE", help="Users' texts, one a line. [default: built-in ones of six kinds]")
+@click.option("--passages", metavar="FOLDER", help="Text that this command made before: built-in prompts ask about "
+              "passages of it. [default: about a short list of sentences]")  # fmt: skip
 @click.option("--prompt-share", type=Number(float), help="Of documents that begin with a prompt; the others begin at "
               "the bare user turn, which the target then writes itself. [default: 0.5]")  # fmt: skip
 @click.option("--batch-size", type=Number(int), help="Sequences at once. [default: 512 on a GPU, 8 elsewhere]")
@@ -93,13 +96,16 @@ def data(**given: Any) -> None:
         chosen["temperatures"] = _numbers("temperature", given["temperature"], float)
     chosen.setdefault("batch_size", 512 if target.device.type == "cuda" else 8)
     settings = GenerationSettings(**chosen)
-    texts = _prompts(given["prompts"]) or built_in_prompts(_NUM_PROMPTS, settings.seed)
+    turns = read_turns(target.tokenizer, target.eos_token_ids)
+    texts = _prompts(given["prompts"]) or built_in_prompts(
+        _NUM_PROMPTS, settings.seed, _passages(given, target, turns.end_ids)
+    )
     encoded = [[int(i) for i in target.tokenizer(text, add_special_tokens=False)["input_ids"]] for text in texts]
     began, made, shards = time.monotonic(), 0, 0
     before: tuple[float, int] | None = None
     for shards, made in generate_corpus(
         target,
-        read_turns(target.tokenizer, target.eos_token_ids),
+        turns,
         encoded,
         Path(given["out"]),
         settings,
@@ -133,6 +139,18 @@ def _prompts(path: str | None) -> list[str]:
     if not found:
         raise ParameterError("prompts", path, "a file with at least one line that is not blank")
     return found
+
+
+def _passages(given: dict[str, Any], target: FrozenTarget, end_ids: frozenset[int]) -> list[list[str]]:
+    folder = given["passages"]
+    if folder is None:
+        return []
+    if given["prompts"] is not None:
+        raise ParameterError("passages", folder, "no --prompts beside it: passages fill built-in prompts")
+    from draftproof.train.corpus import Corpus
+    from draftproof.train.passages import read_passages
+
+    return read_passages(Corpus(Path(folder), target.vocab_size), target.tokenizer.decode, end_ids)
 
 
 def _load(given: dict[str, Any]) -> FrozenTarget:

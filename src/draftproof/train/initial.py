@@ -33,22 +33,47 @@ def copy_layer(layer: nn.Module, target_layer: Any) -> int:
     return count
 
 
+def reduced_vocabulary(checkpoint: Checkpoint) -> torch.Tensor | None:
+    """[D] ascending ids of the tokens that a drafter can draft, or None for all of them."""
+    if "d2t" not in checkpoint:
+        return None
+    offsets = checkpoint.tensor("d2t").cpu()
+    return offsets + torch.arange(len(offsets))
+
+
 @torch.no_grad()
 def take_over(tensors: Mapping[str, torch.Tensor], folder: str) -> int:
     """Copy the drafter in `folder` into `tensors`, what a recipe's `tensors()` gives; how many names they share.
 
+    A tensor with a row for each drafted token may have more rows than there: those of added tokens stay as they are.
     Raises ModelError where a tensor has another shape, or where no name is the same.
     """
     checkpoint, count = Checkpoint.locate(folder), 0
+    rows = _kept_rows(checkpoint, tensors.get("d2t"))
     for name, ours in tensors.items():
         if name not in checkpoint:
             continue
-        if (found := checkpoint.shape(name)) != tuple(ours.shape):
+        count += 1
+        found = checkpoint.shape(name)
+        if name in ("d2t", "t2d"):
+            continue
+        if rows is not None and found == (len(rows), *ours.shape[1:]):
+            ours[rows.to(ours.device)] = checkpoint.tensor(name).to(ours.device, ours.dtype)
+        elif found == tuple(ours.shape):
+            ours.copy_(checkpoint.tensor(name))
+        else:
             raise ModelError(
                 f"{folder}: the tensor {name} has shape {found}, and these settings ask for {tuple(ours.shape)}"
             )
-        ours.copy_(checkpoint.tensor(name))
-        count += 1
     if not count:
         raise ModelError(f"{folder} holds no tensor that this drafter has")
     return count
+
+
+def _kept_rows(checkpoint: Checkpoint, offsets: torch.Tensor | None) -> torch.Tensor | None:
+    """Where the checkpoint's drafted tokens stand among ours, if we have more of them."""
+    theirs = reduced_vocabulary(checkpoint)
+    if theirs is None or offsets is None or len(theirs) >= len(offsets):
+        return None
+    ours = offsets.cpu() + torch.arange(len(offsets))
+    return torch.searchsorted(ours, theirs)

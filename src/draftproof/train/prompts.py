@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 from typing import Final
 
 _TOPICS: Final = (
@@ -207,16 +208,25 @@ _JSON: Final = (
 )
 
 
-def built_in_prompts(num_prompts: int, seed: int) -> list[str]:
-    """So many prompts, the six kinds in turn, the same for the same seed."""
+def built_in_prompts(num_prompts: int, seed: int, passages: Sequence[Sequence[str]] = ()) -> list[str]:
+    """So many prompts, the six kinds in turn, the same for the same arguments.
+
+    passages: each three sentences or more, in order; texts to summarise, rewrite or take apart are cut from them.
+    Without any, they are put together from a short list of sentences.
+    """
     source = random.Random(seed)
     kinds = (_CHAT, _CODE, _MATHS, _SUMMARY, _REWRITE, _JSON)
-    made = (_fill(source, source.choice(kind)) for kind in itertools.cycle(kinds))
+    made = (_fill(source, source.choice(kind), passages) for kind in itertools.cycle(kinds))
     return list(itertools.islice(made, num_prompts))
 
 
-def _fill(source: random.Random, template: str) -> str:
-    one, two, three = source.sample(_SENTENCES, 3)
+def _fill(source: random.Random, template: str, passages: Sequence[Sequence[str]]) -> str:
+    if passages:
+        passage = source.choice(passages)
+        begin = source.randrange(len(passage) - 2)
+        one, two, three = passage[begin : begin + 3]
+    else:
+        one, two, three = source.sample(_SENTENCES, 3)
     topic, other = source.sample(_TOPICS, 2)
     # A template is about one of the two kinds of things that `second` may be.
     pool = _TASKS if "{task}" in template else _RECORDS

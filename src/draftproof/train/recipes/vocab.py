@@ -7,24 +7,27 @@ import torch
 from draftproof.drafters.learned.checkpoint import Checkpoint
 from draftproof.errors import ParameterError
 from draftproof.train.corpus import Corpus
+from draftproof.train.initial import reduced_vocabulary
 from draftproof.train.target import FrozenTarget
 
 
 def draft_vocabulary(
     corpus: Corpus, target: FrozenTarget, size: int | None, init_from: str | None = None
 ) -> torch.Tensor | None:
-    """[D] ascending ids of the tokens that the target samples most often, or of those that the drafter in the folder
-    `init_from` has; None for the whole vocabulary."""
+    """[D] ascending ids of the tokens that the target samples most often; None for the whole vocabulary.
+
+    The reduced vocabulary of the drafter in the folder `init_from` is kept, and the most frequent other tokens are
+    added to it until there are `size`. Raises ParameterError for a smaller size than that.
+    """
     if size is None or size == target.vocab_size:
         return None
     if not 1 <= size <= target.vocab_size:
         raise ParameterError("draft_vocab_size", size, f"1 to {target.vocab_size}")
-    if init_from is not None and "d2t" in (begun := Checkpoint.locate(init_from)):
-        offsets = begun.tensor("d2t")
-        if len(offsets) != size:
-            raise ParameterError("draft_vocab_size", size, f"{len(offsets)}, as in {init_from}")
-        return (offsets + torch.arange(size)).to(target.device)
     counts = torch.from_numpy(corpus.counts(target.vocab_size))
+    if init_from is not None and (kept := reduced_vocabulary(Checkpoint.locate(init_from))) is not None:
+        if size < len(kept):
+            raise ParameterError("draft_vocab_size", size, f"{len(kept)} or more, as in {init_from}")
+        counts[kept] += int(counts.max()) + 1
     return counts.argsort(descending=True, stable=True)[:size].sort().values.to(target.device)
 
 
