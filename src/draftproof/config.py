@@ -63,6 +63,8 @@ class SpeculativeConfig(_FromMapping):
     this package brings along for the embedded model.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
     prompt_lookup_min as its shortest match.
+    lookup_first: with the methods that have weights, for chains: where the text's last so many tokens or more stood in
+    it before, what came after them is drafted, and the drafter is not asked; unset for never.
     share_target_noise: under keyed, let the drafter draw with the target's own noise.
     topology: "chain", or "tree": several candidates at a position, `num_tree_nodes` of them in all (32 if unset), on
     paths of up to `max_tree_depth` tokens (8 if unset); under keyed with draft_length "auto" also "auto": a chain or a
@@ -82,6 +84,7 @@ class SpeculativeConfig(_FromMapping):
     model: str | None = None
     prompt_lookup_min: int = 2
     prompt_lookup_max: int = 5
+    lookup_first: int | None = None
     share_target_noise: bool = True
     topology: str = "chain"
     num_tree_nodes: int | None = None
@@ -112,6 +115,13 @@ class SpeculativeConfig(_FromMapping):
             raise ParameterError(
                 "model", self.model, f"unset with the methods {', '.join(LOOKUP_METHODS)}, which have no weights"
             )
+        if self.lookup_first is not None:
+            _integer("lookup_first", self.lookup_first, 1, 64)
+            if self.method in LOOKUP_METHODS or self.topology != "chain":
+                raise ParameterError(
+                    "lookup_first", self.lookup_first, "unset for trees and for methods that have no weights",
+                    "these look up by themselves, and a tree is built from one drafter's laws",
+                )  # fmt: skip
         check_topology(self)
 
     @property
@@ -140,6 +150,8 @@ class EngineConfig(_FromMapping):
     logprobs_mode: which numbers `logprobs` reports; see engine/logprobs.py.
     generation_config: where the defaults of sampling parameters come from that a request leaves unset: "auto" is the
     model's generation_config.json, "vllm" none of it, else a folder that holds one.
+    async_scheduling: steps run ahead of the host, which reads tokens one step behind, where a batch allows it; None
+    does so on CUDA devices. It changes no text.
     """
 
     model: str | None = None
@@ -158,6 +170,7 @@ class EngineConfig(_FromMapping):
     chain_dtype: str = "float32"
     logprobs_mode: str = "raw_logprobs"
     generation_config: str = "auto"
+    async_scheduling: bool | None = None
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)
@@ -182,6 +195,8 @@ class EngineConfig(_FromMapping):
             raise ParameterError("enable_prefix_caching", self.enable_prefix_caching, "True, False or None")
         if self.max_model_len is not None:
             _integer("max_model_len", self.max_model_len, 2, 1 << 31)
+        if self.async_scheduling not in (None, True, False):
+            raise ParameterError("async_scheduling", self.async_scheduling, "True, False or None")
         if self.invariant not in (None, True, False):
             raise ParameterError("invariant", self.invariant, "True, False or None")
 

@@ -36,6 +36,8 @@ _COLUMNS = ("method", "verifier", "drafted", "setting", "kind", "prompts", "toke
 @click.option("--method", "methods", metavar="METHOD,…", default="dspark", show_default=True, help="How to draft.")
 @click.option("--draft-model", "-md", metavar="MODEL",
               help="A learned drafter's folder or a draft model, for one method. [default: ours, of the embedded one]")
+@click.option("--lookup-first", type=Number(int),
+              help="See draftproof generate --help; for the methods with weights. [default: never]")
 @click.option("--verifiers", metavar="VERIFIER,…", default="keyed", show_default=True, help="How to verify.")
 @click.option("--lengths", metavar="N,…", default="7", show_default=True, help="Drafted tokens per pass.")
 @click.option("--draft-length", default="fixed", show_default=True, metavar="{auto,fixed}",
@@ -71,6 +73,7 @@ def acceptance(**given: Any) -> None:
         "dtype": str(plain.target.dtype).removeprefix("torch."),
         "invariant": bool(getattr(plain.target, "invariant", False)),
         "draft_model": given["draft_model"],
+        "lookup_first": given["lookup_first"],
         "prompts": "built-in" if given["prompts"] is None else given["prompts"].name,
         "max_tokens": given["max_tokens"],
         "seed": given["seed"],
@@ -93,10 +96,13 @@ def _configs(given: Mapping[str, Any]) -> list[SpeculativeConfig]:
     with_model = [name for name in methods if name in ("draft_model", *LEARNED_METHODS)]
     if given["draft_model"] is not None and len(with_model) != 1:
         raise ParameterError("draft_model", given["draft_model"], "given with exactly one method that takes one")
+    if given["lookup_first"] is not None and not with_model:
+        raise ParameterError("lookup_first", given["lookup_first"], "given with a method that has weights")
     return [
         SpeculativeConfig(
             method=method,
             model=given["draft_model"] if method in with_model else None,
+            lookup_first=given["lookup_first"] if method in with_model else None,
             verifier=verifier,
             num_speculative_tokens=length,
             draft_length=given["draft_length"],

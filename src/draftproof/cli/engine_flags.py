@@ -89,6 +89,9 @@ _MODEL_OPTIONS: Final = (
     click.option("--generation-config", metavar="{auto,vllm,FOLDER}",
                  help="Where defaults of sampling flags come from: the model's generation_config.json, nowhere, or "
                       "another folder's. [default: auto]"),
+    click.option("--async-scheduling/--no-async-scheduling", default=None,
+                 help="Steps run ahead of the host, which reads tokens one step behind, where a batch allows it. "
+                      "[default: on with CUDA devices]"),
 )  # fmt: skip
 
 _SPECULATION_OPTIONS: Final = (
@@ -109,6 +112,9 @@ _SPECULATION_OPTIONS: Final = (
     click.option("--prompt-lookup-min", type=Number(int),
                  help="Shortest n-gram that is looked up; suffix's shortest match. [default: 2]"),
     click.option("--prompt-lookup-max", type=Number(int), help="Longest n-gram that is looked up. [default: 5]"),
+    click.option("--lookup-first", type=Number(int),
+                 help="Where the text's last so many tokens or more stood before, draft what came after them and don't "
+                      "ask the draft model or learned drafter. [default: never]"),
     click.option("--share-target-noise/--no-share-target-noise", default=None,
                  help="Under keyed, let a draft model draw with the target's own noise. [default: on]"),
     click.option("--topology", metavar=choice(TOPOLOGIES),
@@ -148,6 +154,7 @@ _ENGINE_FIELDS: Final = (
     "chain_dtype",
     "logprobs_mode",
     "generation_config",
+    "async_scheduling",
 )
 _SPECULATIVE_FIELDS: Final = (
     "method",
@@ -156,6 +163,7 @@ _SPECULATIVE_FIELDS: Final = (
     "verifier",
     "prompt_lookup_min",
     "prompt_lookup_max",
+    "lookup_first",
     "share_target_noise",
     "topology",
     "num_tree_nodes",

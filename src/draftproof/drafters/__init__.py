@@ -10,6 +10,7 @@ from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.base import Drafter, DraftRequest
 from draftproof.drafters.forced import ForcedDrafter
 from draftproof.drafters.length import FixedLength, LengthPolicy
+from draftproof.drafters.lookup_first import LookupFirst
 from draftproof.drafters.ngram import NgramDrafter
 from draftproof.drafters.stop_rule import MinDraftProb, StopRule, cut
 from draftproof.drafters.suffix import DEFAULT_MAX_MATCH_LENGTH, SuffixDrafter
@@ -54,6 +55,8 @@ def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
             "topology", config.topology, "'chain' for a target with a recurrent state, which follows one path"
         )
     drafter = make(config, target, tokenizer, chain)
+    if config.lookup_first is not None:
+        return LookupFirst(drafter, config.lookup_first)
     return drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
 
 

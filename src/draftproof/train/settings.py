@@ -17,8 +17,8 @@ class TrainSettings:
     all. position_share: of a chain drafter's positions whose loss is computed.
     save_head: write the reduced output layer too, which other packages' readers need and ours derives.
     compile: the comparison of logits goes through torch.compile.
-    init_from: folder of a drafter whose weights of the same names are the first ones, and whose reduced vocabulary (more
-    tokens may be added to it) and mask token are kept.
+    init_from: folder of a drafter whose weights of the same names are the first ones, and whose reduced vocabulary
+    (tokens may be added to it) and mask token are kept.
     """
 
     method: str

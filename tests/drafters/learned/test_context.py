@@ -155,7 +155,7 @@ def test_windowed_drafter_sees_its_window_alone(tmp_path):
         drafter.release(0)
         target.prefill(0, context[:-1])
         if changed_at is not None:
-            target.taps._rows[0, changed_at] += 1.0
+            target.taps.rows[0, changed_at] += 1.0
         drafter.propose([ask(context)])
         return drafter.block_hidden([ask(context)])[0]
 

@@ -8,6 +8,7 @@ from draftproof import LLM, SamplingParams
 from draftproof.core import Dense, DrawnWith, PointMass, Sparse
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
+from draftproof.drafters.lookup_first import LookupFirst
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
@@ -63,6 +64,36 @@ def test_on_is_off(target, plain_ids, folders, method, num_tokens):
             accepted += output.metrics.speculative_decoding["num_accepted_draft_tokens"]
     # Without drafts, acceptances and rejections that rewind both caches, equality would show nothing.
     assert accepted > 3 and drafted - accepted > 100
+
+
+@pytest.mark.parametrize("verifier", ["keyed", "block"])
+@pytest.mark.parametrize("method", ["dspark", "eagle3"])
+def test_lookups_and_the_drafter_take_turns(target, folders, method, verifier, monkeypatch):
+    """A drafter that is left out for some passes takes in what it missed: it drafts as one that is asked anew."""
+    prompts = [[3, 5, 7, 11, 3, 5, 7], [3, 7, 3, 7, 5], [11, 5, 11]]
+    shared = {"max_tokens": NUM_TOKENS, "detokenize": False, "ignore_eos": True, "allowed_token_ids": [3, 5, 7, 11]}
+    many = [SamplingParams(seed=seed, **shared) for seed in range(3)]
+    asked = []
+    found = LookupFirst.propose
+
+    def counted(self, requests):
+        drafts = found(self, requests)
+        for request, draft, lookup in zip(requests, drafts, self.lookup.propose(requests), strict=True):
+            if not len(lookup):
+                # With the context's keys computed anew, the drafter proposes the same.
+                self.drafter.release(request.slot)
+                [again] = self.drafter.propose([request])
+                assert again.token_ids == draft.token_ids
+            asked.append(bool(len(lookup)))
+        return drafts
+
+    monkeypatch.setattr(LookupFirst, "propose", counted)
+    llm = speculative(target, folders[method], method, 4, lookup_first=2, verifier=verifier)
+    outputs = llm.generate(prompts, many)
+    assert 4 < sum(asked) < len(asked) - 4
+    if verifier == "keyed":
+        plain = LLM.from_target(target, None).generate(prompts, many)
+        assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in plain]
 
 
 @pytest.mark.parametrize("method", METHODS)
