@@ -28,9 +28,7 @@ from draftproof.kernels import (
     Requests,
     Rows,
     TargetProbsKernel,
-    block_kernel,
     reference,
-    rejection_kernel,
 )
 from draftproof.kernels.ratio import reference as ratio_reference
 
@@ -69,9 +67,10 @@ def main() -> int:
         for name in options.filters:
             requests = Requests.of([FILTERS[name]] * num_requests, range(num_requests), device="cuda")
             for what, law, floor_us in (("dense", dense, both_us), ("point", DraftLaws.point_masses(), read_us)):
-                for operation, make in (("rejection", rejection_kernel), ("block", block_kernel)):
-                    kernel = make(logits, law, rows, vocab_size)
-                    wrong = num_wrong(kernel, logits, law, rows, requests, vocab_size, operation == "block")
+                for operation in ("rejection", "block"):
+                    block = operation == "block"
+                    kernel = RatioKernel(logits, law, rows, vocab_size, block=block)
+                    wrong = num_wrong(kernel, logits, law, rows, requests, vocab_size, block)
                     if wrong:
                         print(f"{shape} {name} {what} {operation}: {wrong} requests are wrong: not timed")
                         return 1

@@ -123,10 +123,10 @@ class Case:
         return kernels.DraftLaws.dense(torch.cat(self.draft_logits).to(DEVICE), temperature)
 
     def run(self, kernels, operation, **given):
-        kernel_of = kernels.block_kernel if operation == "block" else kernels.rejection_kernel
         rows, draft = self.rows(kernels), self.draft(kernels)
         logits = self.logits.to(DEVICE)
-        kernel = kernel_of(logits, draft, rows, self.vocab_size, tile=TILE)
+        block = operation == "block"
+        kernel = kernels.RatioKernel(logits, draft, rows, self.vocab_size, block=block, tile=TILE)
         return kernel(logits, draft, rows, self.requests(kernels), **given)
 
 

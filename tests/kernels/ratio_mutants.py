@@ -3,48 +3,54 @@
 from tests.kernels import ratio_checks as checks
 from tests.kernels.mutants import Mutant
 
-TRITON = "ratio/triton.py"
 RATIO = "device/ratio.py"
+STATE = "ratio/device/state.py"
+MEASURE = "ratio/device/measure.py"
+DRAFT_LAW = "ratio/device/draft_law.py"
+STOP = "ratio/device/stop.py"
+RESIDUAL = "ratio/device/residual.py"
 
 RATIO_MUTANTS = {
-    "accepts by the target's probability alone": Mutant(TRITON, "needs = u * q", "needs = u", checks.check_short),
+    "accepts by the target's probability alone": Mutant(
+        MEASURE, "needs = u * q", "needs = u", checks.check_short
+    ),
     "replaces from the target's law": Mutant(
         RATIO, "rest = tl.maximum(p - draft_probs(node, ids, LAW, STEPS), 0.0)", "rest = p", checks.check_short
     ),
-    "one coin for all nodes": Mutant(TRITON, "local + COIN", "local * 0 + COIN", checks.check_short),
+    "one coin for all nodes": Mutant(MEASURE, "local + COIN", "local * 0 + COIN", checks.check_short),
     "a residual drawn with the bonus' field": Mutant(
-        TRITON, "RESIDUAL = tl.constexpr(18 << 24)", "RESIDUAL = tl.constexpr(19 << 24)", checks.check_short
+        STATE, "RESIDUAL = tl.constexpr(18 << 24)", "RESIDUAL = tl.constexpr(19 << 24)", checks.check_short
     ),
     "a bonus drawn with the target's field": Mutant(
-        TRITON, "BONUS = tl.constexpr(19 << 24)", "BONUS = tl.constexpr(0)", checks.check_short
+        STATE, "BONUS = tl.constexpr(19 << 24)", "BONUS = tl.constexpr(0)", checks.check_short
     ),
     "noise of the row's position": Mutant(
-        TRITON,
+        STATE,
         "start = tl.load(row_params[1] + first)",
         "start = tl.load(row_params[1] + row_index)",
         checks.check_short,
     ),
     "prefix masses above 1": Mutant(
-        TRITON,
+        STOP,
         "prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)",
         "prefix = mass / draft_prob",
         checks.check_law_without_filters,
     ),
     "block's residual without the prefix' mass": Mutant(
-        TRITON, "gain = share / tl.load(rows[6] + row_index)", "gain = 1.0 / tl.load(rows[6] + row_index)",
+        STATE, "gain = share / tl.load(rows[6] + row_index)", "gain = 1.0 / tl.load(rows[6] + row_index)",
         checks.check_short,
     ),
     "block's tests without 1 - P": Mutant(
-        TRITON, "coin * (rest + 1 - masses) < rest", "coin * rest < rest", checks.check_short
+        STOP, "coin * (rest + 1 - masses) < rest", "coin * rest < rest", checks.check_short
     ),
     "drops the best contenders before they are scored": Mutant(
         RATIO, "second - 32.0 - 0.0875", "second - 20.0 - 0.0875", checks.check_equal_laws
     ),
     "a dropped token accepted": Mutant(
-        TRITON, "return tl.where(kept, weights, 0.0)", "return tl.where(kept, weights, weights)", checks.check_filters
+        STOP, "tl.where(kept, weights, 0.0)", "tl.where(kept, weights, weights)", checks.check_filters
     ),
     "the filters' mass taken for the row's": Mutant(
-        TRITON, "mask=inside, other=1.0)\n\n\n@triton.jit\ndef stop_of_rejection",
+        STOP, "mask=inside, other=1.0)\n\n\n@triton.jit\ndef stop_of_rejection",
         "mask=inside, other=1.0) * 1.3\n\n\n@triton.jit\ndef stop_of_rejection", checks.check_filters,
     ),
     "the last kept token dropped": Mutant(RATIO, "law[3] + 1)", "law[3])", checks.check_filters),
@@ -52,19 +58,20 @@ RATIO_MUTANTS = {
         "device/law.py", "mass += above_mass", "mass += 0.0", checks.check_target_probs
     ),
     "nothing drawn where a residual is empty": Mutant(
-        TRITON,
+        RESIDUAL,
         'draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))',
         "draws_target = bonus",
         checks.check_empty_residual,
     ),
     "a token that its law can't have drawn": Mutant(
-        TRITON, "healthy = healthy & (q > 0)", "healthy = healthy & (q >= 0)", checks.check_faults
+        DRAFT_LAW, "healthy = healthy & (q > 0)", "healthy = healthy & (q >= 0)", checks.check_faults
     ),
     "probabilities that are not normalised": Mutant(
-        TRITON, "(mass > 0.999) & (mass < 1.001)", "(mass > 0.5) & (mass < 1.5)", checks.check_bad_probabilities
+        DRAFT_LAW, "(mass > 0.999) & (mass < 1.001)", "(mass > 0.5) & (mass < 1.5)",
+        checks.check_bad_probabilities,
     ),
     "negative probabilities": Mutant(
-        TRITON, "tl.min(lowest, 0) >= 0", "tl.min(lowest, 0) >= -1", checks.check_bad_probabilities
+        DRAFT_LAW, "tl.min(lowest, 0) >= 0", "tl.min(lowest, 0) >= -1", checks.check_bad_probabilities
     ),
     "a law over the row's whole mass": Mutant(
         "probs/triton.py", "tl.load(rows[6] + row_index)", "tl.load(rows[5] + row_index)", checks.check_target_probs

@@ -5,7 +5,7 @@ import torch
 
 from draftproof import kernels
 from draftproof.errors import ParameterError
-from draftproof.kernels import DraftLaws, Requests, Rows, rejection_kernel, verify_block, verify_rejection
+from draftproof.kernels import DraftLaws, RatioKernel, Requests, Rows, verify_block, verify_rejection
 from draftproof.params import SamplingParams
 from tests.kernels import ratio_checks as checks
 
@@ -27,9 +27,8 @@ def test_every_law(kind: str) -> None:
 def test_scratch_is_written_before_it_is_read(operation: str, device: str) -> None:
     case = checks.Case("logits", checks.FILTERS, [2, 3, 1, 2], seed=30)
     rows, draft, requests, logits = (*(part(kernels) for part in (case.rows, case.draft, case.requests)), case.logits)
-    make = kernels.block_kernel if operation == "block" else kernels.rejection_kernel
     logits = logits.to(device)
-    kernel = make(logits, draft, rows, case.vocab_size, tile=checks.TILE)
+    kernel = RatioKernel(logits, draft, rows, case.vocab_size, block=operation == "block", tile=checks.TILE)
     first = kernel(logits, draft, rows, requests).token_ids.clone()
     scratch = [*kernel._scratch, *kernel._draft_scratch, *kernel._rows, *kernel._node_state, *kernel._brackets]
     for tensor in [*scratch, *kernel._prefixes, kernel._residual_masses, *kernel._racers]:
@@ -69,5 +68,5 @@ def test_what_it_cannot_take_is_refused(device: str) -> None:
     with pytest.raises(ParameterError, match="float32"):
         kernels.target_probs(logits, Rows.of_drafts([3, 4], [[], []], device=device), requests, logits.bfloat16())
     with pytest.raises(ParameterError, match="as the kernel was made for"):
-        kernel = rejection_kernel(logits, DraftLaws.point_masses(), rows, 8, num_exceptions=3)
+        kernel = RatioKernel(logits, DraftLaws.point_masses(), rows, 8, block=False, num_exceptions=3)
         kernel(logits, DraftLaws.point_masses(), rows, requests)

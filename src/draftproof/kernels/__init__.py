@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from draftproof.kernels.arguments import Requests, Rows
-    from draftproof.kernels.block import block_kernel, verify_block
     from draftproof.kernels.exceptions import Changes
-    from draftproof.kernels.keyed import KeyedKernel, KeyedVerdict, draw, verify_keyed
+    from draftproof.kernels.keyed import KeyedKernel, draw, verify_keyed
     from draftproof.kernels.probs import TargetProbsKernel, target_probs
     from draftproof.kernels.ratio.launches import RatioKernel
     from draftproof.kernels.ratio.laws import DraftLaws
-    from draftproof.kernels.rejection import rejection_kernel, verify_rejection
+    from draftproof.kernels.ratio.verify import verify_block, verify_rejection
     from draftproof.kernels.verdict import KernelVerdict
 
 __all__ = [
@@ -21,14 +20,11 @@ __all__ = [
     "DraftLaws",
     "KernelVerdict",
     "KeyedKernel",
-    "KeyedVerdict",
     "RatioKernel",
     "Requests",
     "Rows",
     "TargetProbsKernel",
-    "block_kernel",
     "draw",
-    "rejection_kernel",
     "target_probs",
     "verify_block",
     "verify_keyed",
@@ -43,11 +39,9 @@ _HOMES: Final = {
     "Requests": "arguments",
     "Rows": "arguments",
     "TargetProbsKernel": "probs",
-    "block_kernel": "block",
-    "rejection_kernel": "rejection",
     "target_probs": "probs",
-    "verify_block": "block",
-    "verify_rejection": "rejection",
+    "verify_block": "ratio.verify",
+    "verify_rejection": "ratio.verify",
 }
 """Modules of what isn't in `keyed`."""
 

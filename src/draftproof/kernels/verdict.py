@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from draftproof.kernels.arguments import Rows
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelVerdict:
@@ -22,3 +24,13 @@ class KernelVerdict:
     num_accepted: torch.Tensor
     accepted_rows: torch.Tensor
     faults: torch.Tensor
+
+    @classmethod
+    def empty(cls, rows: Rows, width: int, device: torch.device) -> KernelVerdict:
+        """Unwritten, for the requests of `rows` and up to `width` emitted tokens."""
+
+        def ints(*shape: int) -> torch.Tensor:
+            return torch.empty(shape, dtype=torch.int32, device=device)
+
+        num_requests = rows.num_requests
+        return cls(ints(num_requests, width), ints(num_requests), ints(num_requests, width), ints(num_requests))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -11,25 +10,9 @@ from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
 from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
 from draftproof.kernels.launch import Plan, require_triton
+from draftproof.kernels.verdict import KernelVerdict
 
-_PICK_WARPS: Final = 4
 _WALK_WARPS: Final = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyedVerdict:
-    """What became of each request's draft; tensors on the logits' device.
-
-    token_ids: [requests, N] int32, the emitted tokens and then -1. num_accepted: [requests] int32; emitted are one
-    more. accepted_rows: [requests, N] int32, the accepted nodes' rows within the request, then -1.
-    faults: [requests] int32: 0, or what is wrong with the row that the walk came to (1: NaN or an infinite logit,
-    2: every token masked); the tokens before it stand.
-    """
-
-    token_ids: torch.Tensor
-    num_accepted: torch.Tensor
-    accepted_rows: torch.Tensor
-    faults: torch.Tensor
 
 
 class KeyedKernel:
@@ -56,17 +39,12 @@ class KeyedKernel:
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
-        ints = torch.empty((3, rows.num_rows), dtype=torch.int32, device=device)
+        ints = torch.empty((5, rows.num_rows), dtype=torch.int32, device=device)
         wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
-        masses = torch.empty((rows.num_rows, self._plan.parts), dtype=torch.int64, device=device)
-        self._drawn = (*ints, wanted, masses)
+        masses = torch.empty((rows.num_rows, 3, self._plan.parts), dtype=torch.int64, device=device)
+        self._drawn = (*ints[:3], wanted, masses, *ints[3:])
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
-        self._verdict = KeyedVerdict(
-            torch.empty((rows.num_requests, nodes), dtype=torch.int32, device=device),
-            torch.empty(rows.num_requests, dtype=torch.int32, device=device),
-            torch.empty((rows.num_requests, nodes), dtype=torch.int32, device=device),
-            torch.empty(rows.num_requests, dtype=torch.int32, device=device),
-        )
+        self._verdict = KernelVerdict.empty(rows, nodes, device)
 
     def __call__(
         self,
@@ -76,7 +54,7 @@ class KeyedKernel:
         *,
         allowed: torch.Tensor | None = None,
         changes: Changes | None = None,
-    ) -> KeyedVerdict:
+    ) -> KernelVerdict:
         """Runs the three kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn.
 
         changes: penalties and bias, of as many special tokens as the kernel was made for.
@@ -111,7 +89,7 @@ class KeyedKernel:
             logits, quads, logits.stride(0), quads.stride(0), row_params, request_params, masks, exceptions,
             self._scratch, plan.num_plain, plan.tiles_per_split, plan.vocab_size, plan.splits,
             PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=requests.races,
-            MASS=requests.top_p_alone, num_warps=1, **sizes, **flags,
+            MASS=requests.top_p_alone, GROUPS=requests.lists, num_warps=1, **sizes, **flags,
         )  # fmt: skip
         shared = (
             logits, logits.stride(0), row_params, request_params, masks, exceptions, self._scratch, self._drawn,
@@ -120,7 +98,7 @@ class KeyedKernel:
         parts = plan.parts if requests.top_p_alone else 1
         pick_kernel[(plan.num_rows * parts,)](
             *shared, GROUP=max(1, plan.group // 2), LIST=plan.list_size, KEY_SHIFT=plan.key_shift, PARTS=parts,
-            TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=_PICK_WARPS, **sizes, **flags,
+            TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=1, **sizes, **flags,
         )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
@@ -139,7 +117,7 @@ def verify_keyed(
     vocab_size: int | None = None,
     allowed: torch.Tensor | None = None,
     changes: Changes | None = None,
-) -> KeyedVerdict:
+) -> KernelVerdict:
     """From raw logits to emitted tokens under `keyed`, for chains and trees; `KeyedKernel` once, for one call.
 
     target_logits: [rows, >= vocab_size] bf16, fp16 or fp32, on a GPU. rows, requests: see there. vocab_size: the

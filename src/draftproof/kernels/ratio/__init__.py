@@ -1,1 +1,1 @@
-"""What `rejection` and `block` share: the draft's laws, the kernels, and their launches."""
+"""`verify_rejection` and `verify_block`: the draft's laws, the kernels, their launches and the entry points."""

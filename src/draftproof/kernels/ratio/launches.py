@@ -80,9 +80,7 @@ class RatioKernel:
             floats32(num_requests, 2, self._splits), ints(num_requests, self._splits), ints(num_requests),
             ints(num_requests), floats64(num_requests),
         )  # fmt: skip
-        self._verdict = KernelVerdict(
-            ints(num_requests, nodes), ints(num_requests), ints(num_requests, nodes), ints(num_requests)
-        )
+        self._verdict = KernelVerdict.empty(rows, nodes, device)
 
     def __call__(
         self,
@@ -98,7 +96,9 @@ class RatioKernel:
 
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
-        from draftproof.kernels.ratio import triton as kernels
+        from draftproof.kernels.ratio.device.measure import test_kernel
+        from draftproof.kernels.ratio.device.residual import finish_kernel, mass_kernel, race_kernel
+        from draftproof.kernels.ratio.device.stop import chain_kernel
 
         plan, parts = self._plan, self._parts
         common, flags = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
@@ -113,7 +113,7 @@ class RatioKernel:
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
                   values, temperature, flags, law)  # fmt: skip
         draft_plan = self._draft_plan or plan
-        kernels.test_kernel[(plan.num_rows,)](
+        test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
             self._brackets, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
             LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block, num_warps=4, **sizes,
@@ -124,17 +124,17 @@ class RatioKernel:
         bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._node_state[6], self._brackets,
                    nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
-            kernels.chain_kernel[(rows.num_requests,)](chain, *bounded, self._prefixes, NODES=self._nodes, num_warps=1)
-            kernels.mass_kernel[(plan.num_rows * parts,)](
+            chain_kernel[(rows.num_requests,)](chain, *bounded, self._prefixes, NODES=self._nodes, num_warps=1)
+            mass_kernel[(plan.num_rows * parts,)](
                 *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, PARTS=parts,
                 num_warps=4, **sizes, **tiles,
             )  # fmt: skip
-        kernels.race_kernel[(rows.num_requests * self._splits,)](
+        race_kernel[(rows.num_requests * self._splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers, LAW=law, STEPS=steps,
             SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles,
         )  # fmt: skip
         verdict = self._verdict
-        kernels.finish_kernel[(rows.num_requests,)](
+        finish_kernel[(rows.num_requests,)](
             *head, values, *bounded, self._racers,
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law, STEPS=steps,
             NODES=self._nodes, SPLITS=self._splits, num_warps=8, **sizes,
@@ -165,7 +165,7 @@ def read_pair(
     law: int,
 ) -> None:
     """Launches the one read of the target's rows and, for a law from logits, of the draft's."""
-    from draftproof.kernels.ratio.triton import read_pair_kernel
+    from draftproof.kernels.ratio.device.read import read_pair_kernel
 
     quads = plan.quads(logits)
     draft_quads, sizes = quads, draft_plan or plan

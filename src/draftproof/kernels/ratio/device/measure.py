@@ -1,0 +1,95 @@
+"""Each row's maximum and mass, its node's p and q, and what bounds tell of the test: accepted, rejected or unsure."""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, REJECT, UNSURE, place_of
+from draftproof.kernels.device.boundary import score_of
+from draftproof.kernels.device.draw import health, masses_of, surely_kept
+from draftproof.kernels.device.law import store_bracket
+from draftproof.kernels.device.noise import uniform
+from draftproof.kernels.device.ratio import logit_at
+from draftproof.kernels.device.request import row_of, scale_of
+from draftproof.kernels.device.rows import level, max_or_nan
+from draftproof.kernels.ratio.device.draft_law import draft_of_node
+from draftproof.kernels.ratio.device.state import COIN, noise_at
+
+
+@triton.jit
+def test_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, brackets,
+                TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
+                DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
+                STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell."""
+    row_index = tl.program_id(0)
+    request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
+    temperature = tl.load(request_params[0] + request)
+    k, top_p = tl.load(request_params[1] + request), tl.load(request_params[2] + request)
+    min_score = tl.load(request_params[3] + request)
+    scale = scale_of(temperature)
+    tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
+    tile = tl.arange(0, TILES)
+    largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
+    fault = health(largest)
+    top = level(largest, scale)
+    reach, masses = masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES)
+    total = tl.sum(masses, 0)
+    tl.store(rows[0] + row_index, fault)
+    tl.store(rows[4] + row_index, largest)
+    tl.store(rows[5] + row_index, total)
+    if TOP_P:
+        store_bracket(row_index, brackets, largest, scale, top, total, top_p, vocab_size)
+    state = tl.full((), LAST, tl.int32)
+    if local < num_nodes:
+        state, draft_fault = test_node(
+            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), row_index, request,
+            noise_at(row_index, first, request, row_params, request_params, local + COIN), draft, values,
+            draft_temperature, draft_scratch, draft_tiles, nodes, (num_tiles, num_plain, vocab_size), exceptions[2],
+            (tile_max, tile_mass), largest, scale, top, total, temperature, k, top_p, min_score, TILE, TILES,
+            DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P,
+            BLOCK)  # fmt: skip
+        tl.store(nodes[6] + row_index, draft_fault)
+    tl.store(rows[1] + row_index, state)
+
+
+@triton.jit
+def test_node(row, row_index, request, noise, draft, values, draft_temperature, draft_scratch, draft_tiles, nodes,
+              shape, num_exceptions, tiles, largest, scale, top, total, temperature, k, top_p, min_score,
+              TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
+              DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
+              STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """(state, draft's fault) of one node; stores its weight and its draft's numbers."""
+    token_id = tl.load(draft[1] + row_index + 1)
+    z = logit_at(row, token_id, shape, num_exceptions, TILE, HAS_ALLOWED, HAS_SPECIAL)
+    weight = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale, -top)), 0.0)
+    q, draft_fault = draft_of_node(row_index, request, token_id, draft, values, draft_temperature, draft_scratch,
+                                   draft_tiles, nodes, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, LAW, STEPS,
+                                   WIDTH)  # fmt: skip
+    u = uniform(noise[2].to(tl.int64), noise)
+    tl.store(nodes[0] + row_index, weight)
+    tl.store(nodes[1] + row_index, z)
+    tl.store(nodes[2] + row_index, q)
+    tl.store(nodes[7] + row_index, u)
+    own = weight.to(tl.float64)
+    needs = u * q
+    state = tl.full((), UNSURE, tl.int32)
+    if weight == 0:
+        state = tl.full((), REJECT, tl.int32)
+    elif not BLOCK:
+        listed = (k > 0) | (min_score > -float("inf"))
+        if temperature == 0:
+            if z < largest:
+                state = tl.full((), REJECT, tl.int32)
+        elif listed:
+            if score_of(z, largest, temperature) < min_score:
+                state = tl.full((), REJECT, tl.int32)
+        elif top_p >= 1.0:
+            state = tl.where(needs * total < own, ACCEPT, REJECT)
+        elif TOP_P:
+            kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
+            if needs * needed * 0.99999 >= own:
+                state = tl.full((), REJECT, tl.int32)
+            elif kept & (needs * total * 1.00001 < own):
+                state = tl.full((), ACCEPT, tl.int32)
+    return state, draft_fault

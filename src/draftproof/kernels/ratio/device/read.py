@@ -1,0 +1,44 @@
+"""The one read of both laws: every tile's maximum and mass, of the target's rows and of a draft's rows from logits."""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.bound_kernels import place_of
+from draftproof.kernels.device.ratio import LOGITS
+from draftproof.kernels.device.read import read_split
+from draftproof.kernels.device.request import noise_of, row_of, scale_of
+
+
+@triton.jit
+def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions, scratch,
+                     num_plain, tiles_per_split, vocab_size, num_plain_splits, draft, values, draft_quads,
+                     draft_quad_stride, draft_temperature, draft_scratch, draft_tiles, draft_tiles_per_split,
+                     draft_splits, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+                     PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, DRAFT_TILES: tl.constexpr,
+                     DRAFT_PACKED: tl.constexpr, DRAFT_KIND: tl.constexpr, DRAFT_EVEN: tl.constexpr,
+                     DRAFT_TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+                     LAW: tl.constexpr):  # fmt: skip
+    """Grid: rows * (target's splits + draft's splits), one warp each: maxima and masses of both laws' tiles."""
+    num_target = num_plain_splits + HAS_SPECIAL
+    num_splits = num_target + draft_splits
+    row_index = tl.program_id(0) // num_splits
+    split = tl.program_id(0) % num_splits
+    request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
+    noise = noise_of(row_index, request, row_params, request_params)
+    if split < num_target:
+        scale = scale_of(tl.load(request_params[0] + request))
+        row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+        read_split(row, quads + row_index.to(tl.int64) * quad_stride, noise, scale, False, split,
+                   scratch[0] + row_index * TILES, scratch[1] + row_index * TILES,
+                   (scratch[2], scratch[3], scratch[4]), RACERS, num_plain, tiles_per_split, exceptions[2], vocab_size,
+                   num_plain_splits, TILE, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, False, True)  # fmt: skip
+    elif LAW == LOGITS:
+        if local < num_nodes:
+            index = row_index - request
+            scale = scale_of(tl.load(draft_temperature + request))
+            start = values[0] + index.to(tl.int64) * values[1]
+            read_split((start, start, start, start, start), draft_quads + index.to(tl.int64) * draft_quad_stride, noise,
+                       scale, False, split - num_target, draft_scratch[0] + index * DRAFT_TILES,
+                       draft_scratch[1] + index * DRAFT_TILES, (scratch[2], scratch[3], scratch[4]), RACERS,
+                       draft_tiles, draft_tiles_per_split, 0, values[4], draft_splits, DRAFT_TILE, DRAFT_PACKED,
+                       DRAFT_KIND, DRAFT_EVEN, False, False, False, True)  # fmt: skip

@@ -1,0 +1,105 @@
+"""Where a request's walk stops, once its rows are bounded: token by token, or at the longest prefix that passes."""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, UNSURE
+
+
+@triton.jit
+def weights_kept(first, node, inside, draft, rows, nodes):
+    """[NODES] (drafted tokens' kept weights, masses of their rows) in float64, for bounded rows."""
+    z = tl.load(nodes[1] + first + node, mask=inside, other=-float("inf"))
+    token_ids = tl.load(draft[1] + first + node + 1, mask=inside, other=0)
+    z_bound = tl.load(rows[2] + first + node, mask=inside, other=float("inf"))
+    id_bound = tl.load(rows[3] + first + node, mask=inside, other=0)
+    kept = (z > z_bound) | ((z == z_bound) & (token_ids <= id_bound))
+    weights = tl.load(nodes[0] + first + node, mask=inside, other=0.0).to(tl.float64)
+    return tl.where(kept, weights, 0.0), tl.load(rows[6] + first + node, mask=inside, other=1.0)
+
+
+@triton.jit
+def stop_of_rejection(first, num_nodes, draft, rows, nodes, NODES: tl.constexpr):
+    """(how many nodes are accepted, fault of the row or node that ends the walk)."""
+    node = tl.arange(0, NODES)
+    inside = node < num_nodes
+    weights, masses = weights_kept(first, node, inside, draft, rows, nodes)
+    needs = tl.load(nodes[7] + first + node, mask=inside, other=0.0)
+    needs = needs * tl.load(nodes[2] + first + node, mask=inside, other=0.0)
+    states = tl.load(rows[1] + first + node, mask=inside, other=LAST)
+    accepted = inside & ((states == ACCEPT) | ((states == UNSURE) & (needs * masses < weights)))
+    faults = tl.load(rows[0] + first + node, mask=node <= num_nodes, other=0)
+    draft_faults = tl.load(nodes[6] + first + node, mask=inside, other=0)
+    faults = tl.where(faults != 0, faults, draft_faults)
+    stop = tl.min(tl.where(accepted & (faults == 0), NODES, node), 0)
+    return stop, tl.max(tl.where(node == stop, faults, 0), 0)
+
+
+@triton.jit
+def chain_kernel(draft, rows, nodes, prefixes, NODES: tl.constexpr):
+    """Grid: requests. P_i for `block`, and which residual masses are wanted.
+
+    prefixes: (P [rows], wanted [rows], ends [requests], faults [requests]): a row's P is that of the tokens before it;
+    ends: how many tokens the longest prefix has.
+    """
+    request = tl.program_id(0)
+    first = tl.load(draft[0] + request)
+    num_nodes = tl.load(draft[0] + request + 1) - first - 1
+    node = tl.arange(0, NODES)
+    inside = node < num_nodes
+    weights, row_masses = weights_kept(first, node, inside, draft, rows, nodes)
+    q = tl.load(nodes[2] + first + node, mask=inside, other=1.0)
+    faults = tl.load(rows[0] + first + node, mask=inside, other=0)
+    draft_faults = tl.load(nodes[6] + first + node, mask=inside, other=0)
+    probs = tl.where(weights > 0, weights / row_masses, 0.0)
+    prefix = tl.full((), 1.0, tl.float64)
+    masses = tl.where(node == 0, 1.0, tl.zeros((NODES,), tl.float64))
+    end = tl.zeros((), tl.int32) + num_nodes
+    fault = tl.zeros((), tl.int32)
+    for index in range(0, num_nodes):
+        if index < end:
+            here = node == index
+            fault = tl.maximum(fault, tl.max(tl.where(here, draft_faults, 0), 0))
+            if prefix > 0:
+                if tl.max(tl.where(here, faults, 0), 0) != 0:
+                    end = index
+                else:
+                    mass = prefix * tl.sum(tl.where(here, probs, 0.0), 0)
+                    draft_prob = tl.sum(tl.where(here, q, 0.0), 0)
+                    prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)
+                    masses = tl.where(node == index + 1, prefix, masses)
+    # Coin i - 1 is that of the prefix of i tokens.
+    coin = tl.load(nodes[7] + first + node - 1, mask=(node > 0) & (node <= num_nodes), other=1.0)
+    sure = (node > 0) & (node <= end) & ((masses == 1.0) | ((node == end) & (coin < masses)))
+    longest = tl.max(tl.where(sure, node, 0), 0)
+    wanted = (node > longest) & (node < end) & (coin < masses) & (fault == 0)
+    there = node <= num_nodes
+    tl.store(prefixes[0] + first + node, masses, mask=there)
+    tl.store(prefixes[1] + first + node, wanted.to(tl.int32), mask=there)
+    tl.store(prefixes[2] + request, end)
+    tl.store(prefixes[3] + request, fault)
+
+
+@triton.jit
+def stop_of_block(request, first, num_nodes, draft, rows, nodes, prefixes, residual_masses, NODES: tl.constexpr,
+                  PARTS: tl.constexpr):  # fmt: skip
+    """(how many tokens are accepted, P there, fault)."""
+    node = tl.arange(0, NODES)
+    inside = node <= num_nodes
+    end = tl.load(prefixes[2] + request)
+    fault = tl.load(prefixes[3] + request)
+    masses = tl.load(prefixes[0] + first + node, mask=inside, other=0.0)
+    wanted = tl.load(prefixes[1] + first + node, mask=inside, other=0) > 0
+    coin = tl.load(nodes[7] + first + node - 1, mask=(node > 0) & inside, other=1.0)
+    part = tl.arange(0, PARTS)
+    units = tl.load(residual_masses + (first + node)[:, None] * PARTS + part[None, :], mask=wanted[:, None], other=0)
+    rest = tl.sum(units, 1).to(tl.float64) / 72057594037927936.0
+    passes = wanted & (coin * (rest + 1 - masses) < rest)
+    passes = passes | ((node > 0) & (node <= end) & ((masses == 1.0) | ((node == end) & (coin < masses))))
+    stop = tl.max(tl.where(passes, node, 0), 0)
+    row_fault = tl.load(rows[0] + first + stop)
+    return (
+        tl.where(fault != 0, 0, stop),
+        tl.sum(tl.where(node == stop, masses, 0.0), 0),
+        tl.where(fault != 0, fault, row_fault),
+    )
