@@ -63,6 +63,16 @@ def test_two_laws_after_one_prefix_are_refused() -> None:
         get_verifier("multi_path_block").verify(draft, [exact("0.5 0.5")] * 3, KeyedNoise(1))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_paths_are_followed_to_the_one_that_goes_on(seed: int) -> None:
+    """Two first tokens are equal, and only the second has tokens below: what is accepted is a path of the draft."""
+    law, noise = floats(0.0, 1.0), KeyedNoise(seed)
+    draft = Draft.empty(0).draw_children(law, noise, 2, siblings=Siblings.INDEPENDENT, parent=ROOT)
+    draft = draft.draw_children(law, noise, 1, siblings=Siblings.INDEPENDENT, parent=1)
+    verdict = get_verifier("multi_path_block").verify(draft, [floats(0.0, 1.0)] * 4, noise)
+    assert verdict.path == (1, 2) and verdict.token_ids == (1, 1, 1)
+
+
 @pytest.mark.parametrize("name", SCHEMES)
 def test_noise_aware_trees_are_refused_by_ratio_tests(name: str) -> None:
     aware = Draft.of_token_ids(0, [2, 1], [ROOT, ROOT], looked_at_target_field=True)

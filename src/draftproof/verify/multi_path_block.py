@@ -67,7 +67,8 @@ def followed_path(draft: Draft, rows: TargetRows) -> tuple[list[int], list[Law]]
         laws.append(selection)
         same = [child for child in alive if draft.token_ids[child] == draft.token_ids[followed]]
         alive = [below for child in same for below in children.get(child, ())]
-    return nodes, laws
+    # Equal paths have equal rows, so that any of their nodes stood for all; the one that goes on is the path.
+    return (list(draft.path_to(nodes[-1])) if nodes else []), laws
 
 
 def select(target_law: Law, draft_law: Law, token_ids: Sequence[int]) -> tuple[Sparse, int]:

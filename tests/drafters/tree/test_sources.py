@@ -216,6 +216,25 @@ def test_equal_paths_share_one_law_object():
             assert by_path.setdefault(path, draft.laws[node]) is draft.laws[node]
 
 
+def test_paths_below_equal_tokens_stand_where_the_source_has_been():
+    """Of two equal first tokens one has a law computed after it; the source finds what follows both below that."""
+
+    class Watched(ModelSource):
+        def laws_after(self, trees, num_new):
+            for tree in trees:
+                known = {ROOT, *tree.trunk}
+                assert all(int(tree.parents[node]) in known for node in tree.trunk)
+            return super().laws_after(trees, num_new)
+
+    source, num_equal = Watched(model_drafter()), 0
+    drafter = SampledTreeDrafter(source, Siblings.INDEPENDENT, max_depth=4, shape=paths_for)
+    for seed in range(40):
+        [draft] = drafter.propose([request_of(PROMPT, 8, seed=seed, top_k=2)])
+        num_equal += draft.token_ids[0] == draft.token_ids[1] and draft.token_ids[2:4] != draft.token_ids[3:1:-1]
+        assert draft.parents == paths_for(8, 4)
+    assert num_equal > 3
+
+
 def test_drawn_laws_are_sharpened_before_they_are_drawn_from():
     table = uneven_table(6, 1)
     drafter = SampledTreeDrafter(TableSource(table), Siblings.WITHOUT_REPLACEMENT, max_depth=1, sharpness=2.0)

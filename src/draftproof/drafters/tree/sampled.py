@@ -111,6 +111,8 @@ class _Drawing:
             self._children.setdefault(parent, []).append(node)
         # Node of the draft -> node of the shape.
         self._in_shape: dict[int, int] = {ROOT: ROOT}
+        # Path -> the first node at its end.
+        self._first: dict[tuple[int, ...], int] = {}
 
     def draw(self, law: Law | None, siblings: Siblings, parent: int) -> None:
         if law is None:
@@ -123,7 +125,9 @@ class _Drawing:
         new = range(begin, len(self.draft))
         self._in_shape.update(zip(new, self._children.get(above, ()), strict=False))
         ids = np.array(self.draft.token_ids[begin:], dtype=np.int64)
-        self.tree.add(parent, ids, np.zeros(len(ids)), law)
+        # The source has computed one law for all equal paths, after the first of them: what follows any stands there.
+        above_in_tree = ROOT if parent == ROOT else self._first.setdefault(self.path_ids(parent), parent)
+        self.tree.add(above_in_tree, ids, np.zeros(len(ids)), law)
 
     def parents_at(self, depth: int) -> list[int]:
         """Nodes of that depth that have children in the shape."""
@@ -137,7 +141,4 @@ class _Drawing:
         return tuple(self.draft.token_ids[index] for index in self.draft.path_to(node))
 
     def first_of_each_path(self, nodes: Sequence[int]) -> list[int]:
-        first: dict[tuple[int, ...], int] = {}
-        for node in nodes:
-            first.setdefault(self.path_ids(node), node)
-        return list(first.values())
+        return list(dict.fromkeys(self._first.setdefault(self.path_ids(node), node) for node in nodes))
