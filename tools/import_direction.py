@@ -22,7 +22,7 @@ BASE = frozenset(
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}
 GRAMMAR = SAMPLING | {"grammar"}
-ENGINE = VERIFY | GRAMMAR | {"drafters", "targets", "engine"}
+ENGINE = VERIFY | GRAMMAR | {"drafters", "targets", "engine", "kernels"}
 TOP = ENGINE | {"outputs", "chat", "defaults", "llm", ROOT}
 
 MAY_IMPORT: dict[str, frozenset[str]] = {

@@ -80,6 +80,7 @@ class LLM:
         max_num_batched_tokens: int = 512,
         max_num_waiting: int = 1024,
         enable_prefix_caching: bool | None = None,
+        async_scheduling: bool | None = None,
     ) -> LLM:
         """An LLM over a target that is there already.
 
@@ -96,6 +97,7 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_waiting=max_num_waiting,
             enable_prefix_caching=enable_prefix_caching,
+            async_scheduling=async_scheduling,
         )
         made = cls.__new__(cls)
         made._assemble(target, tokenizer, _speculative(speculative_config), config, drafter)

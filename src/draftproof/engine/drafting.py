@@ -46,7 +46,7 @@ def propose(drafter: Drafter | None, turns: Sequence[Turn]) -> None:
     if drafter is None or not asking:
         return
     began = perf_counter()
-    proposed = _proposed(drafter, [_draft_request(turn) for turn in asking])
+    proposed = _proposed(drafter, [draft_request(turn) for turn in asking])
     seconds = (perf_counter() - began) / len(asking)
     for turn, draft in zip(asking, proposed, strict=True):
         if isinstance(draft, Exception):
@@ -57,7 +57,8 @@ def propose(drafter: Drafter | None, turns: Sequence[Turn]) -> None:
             turn.request.length_policy.observe_draft_cost(max(len(draft) - len(turn.request.forced_ids), 0), seconds)
 
 
-def _draft_request(turn: Turn) -> DraftRequest:
+def draft_request(turn: Turn) -> DraftRequest:
+    """What the turn's drafter is asked for."""
     request = turn.request
     return DraftRequest(
         slot=request.slot,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from itertools import count
+from typing import TYPE_CHECKING, cast
 
 from draftproof.config import EngineConfig
 from draftproof.drafters.base import Drafter
@@ -25,6 +26,10 @@ from draftproof.engine.turn import Turn
 from draftproof.errors import ParameterError
 from draftproof.sampling import SamplerChain
 from draftproof.targets.base import Target
+
+if TYPE_CHECKING:
+    from draftproof.engine.ahead.loop import AheadLoop
+    from draftproof.targets.hf import HFTarget
 
 
 class Engine:
@@ -40,9 +45,11 @@ class Engine:
         max_num_waiting: int = 1024,
         enable_prefix_caching: bool = False,
         logprobs_mode: str = "raw_logprobs",
+        async_scheduling: bool | None = None,
     ) -> None:
         """max_num_batched_tokens: of one step, contexts and drafts together. max_num_waiting: beyond them
         `add_request` raises QueueFullError. enable_prefix_caching: requests copy what others hold of their context.
+        async_scheduling: steps of batches that allow it run ahead of the host (`ahead/`); None for CUDA devices.
         """
         limits = (("max_num_batched_tokens", max_num_batched_tokens, 2), ("max_num_waiting", max_num_waiting, 1))
         for name, value, least in limits:
@@ -57,6 +64,8 @@ class Engine:
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_waiting=max_num_waiting,
         )
+        self.ahead = self._ahead(async_scheduling)
+        self._drained: list[Turn] = []
         self._requests: dict[str, Request] = {}
         self._lock = threading.RLock()
 
@@ -97,6 +106,9 @@ class Engine:
     def abort(self, request_id: str) -> bool:
         """End a request where it is; what it has emitted stays. False if no unfinished request has that id."""
         with self._lock:
+            if request_id not in self._requests:
+                return False
+            self._drain()
             request = self._requests.get(request_id)
             if request is None:
                 return False
@@ -112,9 +124,10 @@ class Engine:
         """
         with self._lock:
             try:
-                turns = self.scheduler.next_turns()
-                step(self.machinery, turns)
+                turns = self._advance()
             except BaseException:
+                if self.ahead is not None:
+                    self.ahead.forget()
                 for request in list(self.scheduler.running):
                     if request.is_finished:
                         self._settle(request)
@@ -123,11 +136,46 @@ class Engine:
                 raise
             for turn in turns:
                 self._settle(turn.request)
+            turns, self._drained = self._drained + turns, []
             return turns
+
+    def _advance(self) -> list[Turn]:
+        if self.ahead is not None and self.ahead.is_running:
+            return self.ahead.step()
+        turns = self.scheduler.next_turns()
+        if self.ahead is not None and self.ahead.begin(turns):
+            return self.ahead.step()
+        step(self.machinery, turns)
+        return turns
+
+    def _drain(self) -> None:
+        """Wait for what runs ahead; the next `step` tells what came of it."""
+        if self.ahead is not None and self.ahead.is_running:
+            turns = self.ahead.leave()
+            for turn in turns:
+                self._settle(turn.request)
+            self._drained += turns
+
+    def _ahead(self, asked: bool | None) -> AheadLoop | None:
+        target, chain, drafter = self.machinery.target, self.machinery.chain, self.machinery.drafter
+        can = getattr(target, "can_follow", False) and chain.preset.name == "vllm" and chain.dtype == "float32"
+        if asked and not can:
+            raise ParameterError(
+                "async_scheduling", True, "False or None here",
+                "it takes a target with static forwards, and the chain vllm in float32",
+            )  # fmt: skip
+        if not can or (asked is None and target.device.type != "cuda") or asked is False:
+            return None
+        # Imported where it is needed: learned drafters' modules take transformers with them.
+        from draftproof.engine.ahead.loop import AheadLoop
+
+        return AheadLoop(cast("HFTarget", target), drafter, self.scheduler)
 
     def _settle(self, request: Request) -> None:
         if request.is_finished:
-            del self._requests[request.request_id]
+            # Both of two steps that were read together may name it.
+            if self._requests.pop(request.request_id, None) is None:
+                return
             self.scheduler.leave(request)
         else:
             self.slots.publish(request)
@@ -156,4 +204,5 @@ def make_engine(config: EngineConfig, target: Target, chain: SamplerChain, draft
         max_num_waiting=config.max_num_waiting,
         enable_prefix_caching=bool(getattr(target, "invariant", False)) if share is None else share,
         logprobs_mode=config.logprobs_mode,
+        async_scheduling=config.async_scheduling,
     )

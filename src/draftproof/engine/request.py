@@ -101,11 +101,12 @@ class Request:
         verdict: Verdict,
         num_drafted: int,
         logprobs: Sequence[TokenLogprobs] | None,
-        laws: Sequence[Row],
+        laws: Sequence[Row] | None,
     ) -> list[Emitted]:
         """Takes the verdict's tokens one by one until a stop rule ends the request; returns what was kept.
 
-        logprobs: one for each of the verdict's tokens, if the request asked for them. laws: the rows of the draft.
+        logprobs: one for each of the verdict's tokens, if the request asked for them. laws: the rows of the draft; None
+        where they stayed on the device, and no sampler's state asks for them.
         """
         kept: list[Emitted] = []
         for index, (token_id, decision) in enumerate(zip(verdict.token_ids, verdict.decisions, strict=True)):
@@ -118,7 +119,8 @@ class Request:
         self.context_ids += token_ids
         if self.grammar is not None:
             self.grammar = self.grammar.committed(token_ids)
-        self._extend_history(token_ids, [laws[node + 1] for node in (ROOT, *verdict.path)][: len(kept)])
+        rows = None if laws is None else [laws[node + 1] for node in (ROOT, *verdict.path)][: len(kept)]
+        self._extend_history(token_ids, rows)
         self.record.add(num_drafted, sum(token.from_draft for token in kept), len(kept))
         if self.first_token_s is None:
             self.first_token_s, self.num_first_pass = perf_counter(), len(kept)
@@ -126,10 +128,11 @@ class Request:
             self.finished_s = perf_counter()
         return kept
 
-    def _extend_history(self, token_ids: Sequence[int], rows: Sequence[Row]) -> None:
+    def _extend_history(self, token_ids: Sequence[int], rows: Sequence[Row] | None) -> None:
         """rows: those that the tokens came from. A sampler's state that can't go on ends the request."""
         try:
-            self.history = self.history.extended(token_ids, [row for row in rows if isinstance(row, Law)])
+            laws = None if rows is None else [row for row in rows if isinstance(row, Law)]
+            self.history = self.history.extended(token_ids, laws)
         except LawError as error:
             if self.stop is None:
                 self.fail(error.at(self.request_id, len(self.context_ids)))

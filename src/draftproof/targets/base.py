@@ -121,9 +121,19 @@ class HiddenStates(Protocol):
 
     tap_ids: tuple[int, ...]
     lengths: list[int]
+    rows: torch.Tensor
+    """[slots, capacity, taps * hidden size]."""
 
     def read(self, slot: int, start: int, stop: int) -> torch.Tensor:
         """[stop - start, taps * hidden size], the taps side by side."""
+        ...
+
+    def read_at(self, slots: torch.Tensor, starts: torch.Tensor, num_positions: int) -> torch.Tensor:
+        """[requests, num_positions, taps * hidden size] from starts [requests] on, whatever is there; by the device."""
+        ...
+
+    def reserve(self, capacity: int) -> None:
+        """Room for so many positions in every slot."""
         ...
 
 

@@ -9,7 +9,8 @@ lie in one piece (`extents.py`), so that attention reads them where they are.
 All slots together have `max_columns`, planned when the target is made. On a GPU they are allocated then; on a CPU the
 tensors grow to it as they are needed. Sliding-window layers keep every entry: the window is in the mask, so that
 rewinding is arithmetic on the length for them too. Entries at or beyond a slot's length are zero, or finite and
-masked, or about to be overwritten: 0 · NaN would leak through a mask.
+masked, or about to be overwritten: 0 · NaN would leak through a mask. Static forwards (`static/`) never load what they
+don't see, so rewinding for them is a number and no more.
 """
 
 from __future__ import annotations
@@ -71,11 +72,17 @@ class SlotCache(Cache):
         num_slots: int,
         max_columns: int,
         recurrent: Mapping[int, StateShape] | None = None,
+        *,
+        clears: bool = True,
     ) -> None:
-        """shapes: one per layer. max_columns: of all slots together, rounded up to a step. recurrent: by layer."""
+        """shapes: one per layer. max_columns: of all slots together, rounded up to a step. recurrent: by layer.
+
+        clears: zero what a rewind drops, for forwards that read it under a mask.
+        """
         super().__init__(layers=[])
         self.num_slots, self.max_columns = num_slots, num_columns(max_columns)
         self.lengths = [0] * num_slots
+        self._clears = clears
         self.forward: Forward | None = None
         self.recurrent = RecurrentStates(recurrent, num_slots) if recurrent else None
         self.recurrent_forward: RecurrentForward | None = None
@@ -140,7 +147,8 @@ class SlotCache(Cache):
         """Keep `length` entries. ParameterError, with nothing lost, where a recurrent state of it is gone."""
         if self.recurrent is not None:
             self.recurrent.rewind(slot, length)
-        self.clear(slot, length, self.lengths[slot])
+        if self._clears:
+            self.clear(slot, length, self.lengths[slot])
         self.lengths[slot] = length
 
     def reachable(self, slot: int, length: int) -> int:

@@ -8,7 +8,7 @@ it, `invariant.py` chooses shapes under which a token's logits are the same bits
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ from draftproof.targets.recurrent.functions import install
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
+from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
 from draftproof.targets.summation import attention_agrees, least_rows
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
@@ -131,7 +132,9 @@ class HFTarget:
                     raise
 
     def _reset(self, columns: int, *, captures: bool = False) -> None:
-        self.cache = SlotCache(self._layers.shapes, self.num_slots, columns, self._layers.recurrent)
+        self.cache = SlotCache(
+            self._layers.shapes, self.num_slots, columns, self._layers.recurrent, clears=not self._is_static
+        )
         self._runner.static = None
         if self._is_static:
             self._runner.static = self._runner.static_steps(
@@ -230,6 +233,40 @@ class HFTarget:
                 # The next forward may write its logits where these lie.
                 logits[request.slot] = rows if batch is batches[-1] else rows.clone()
         return [logits[request.slot] for request in requests]
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether `following` can be called."""
+        return self._runner.static is not None
+
+    def following(self, num_requests: int, width: int, num_keys: int) -> FollowingForward:
+        """A forward that the device drives, `width` tokens for each of so many slots of up to `num_keys` entries; see
+        `static/following.py`. Only where `can_follow`, and of at most as many tokens as a fixed shape has."""
+        static, num_tokens = self._runner.static, self.shapes.num_tokens
+        if static is None or (num_tokens is not None and num_requests * width > num_tokens):
+            raise ParameterError(
+                "num_requests, width", (num_requests, width), f"static forwards, of at most {num_tokens} tokens in all"
+            )
+        return FollowingForward(
+            static,
+            self.cache,
+            self.taps,
+            num_requests=num_requests,
+            width=width,
+            num_keys=num_keys,
+            num_tokens=num_tokens,
+        )
+
+    def expect(self, lengths: Mapping[int, int]) -> None:
+        """The device will have appended entries up to these lengths at most: `rewind` then says how many are valid.
+
+        Raises ModelError where the cache has no room, with nothing changed.
+        """
+        self.cache.reserve(lengths)
+        for slot, length in lengths.items():
+            self.cache.lengths[slot] = max(self.cache.lengths[slot], length)
+            if self.taps is not None:
+                self.taps.lengths[slot] = max(self.taps.lengths[slot], length)
 
     @torch.no_grad()
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:

@@ -43,7 +43,7 @@ class TapStore:
         self.hidden_size = int(model.config.get_text_config(decoder=True).hidden_size)
         self.lengths = [0] * num_slots
         self._num_slots, self._dtype, self._device = num_slots, model.dtype, model.device
-        self._rows = torch.zeros(num_slots, 0, self.width, dtype=self._dtype, device=self._device)
+        self.rows = torch.zeros(num_slots, 0, self.width, dtype=self._dtype, device=self._device)
         self._seen: dict[int, torch.Tensor] = {}
         self._hooks = [self._hook(tap, _module_of(tap, model, layers, norm)) for tap in self.tap_ids]
 
@@ -84,42 +84,60 @@ class TapStore:
         firsts: where those tokens begin among all the tokens of the forward, its rows one after another.
         """
         seen = [self._seen[tap] for tap in self.tap_ids]
-        self._reserve(max(start + count for start, count in zip(starts, num_tokens, strict=True)))
+        self.reserve(max(start + count for start, count in zip(starts, num_tokens, strict=True)))
         for slot, start, count, first in zip(slots, starts, num_tokens, firsts, strict=True):
             if start > self.lengths[slot]:
                 continue
             for index, hidden in enumerate(seen):
                 columns = slice(index * self.hidden_size, (index + 1) * self.hidden_size)
-                self._rows[slot, start : start + count, columns] = hidden.flatten(0, -2)[first : first + count]
+                self.rows[slot, start : start + count, columns] = hidden.flatten(0, -2)[first : first + count]
             self.lengths[slot] = start + count
+
+    def record_at(
+        self, slots: torch.Tensor, starts: torch.Tensor, num_tokens: int, seen: Mapping[int, torch.Tensor]
+    ) -> None:
+        """As `record`, by the device alone: num_tokens for each of slots [requests] from starts [requests] on.
+
+        seen: by tap, [tokens, hidden size], the requests' tokens first. There is room (`reserve`); the lengths are
+        the caller's to set.
+        """
+        hidden = torch.cat([seen[tap].flatten(0, -2) for tap in self.tap_ids], dim=-1)
+        positions = starts[:, None] + torch.arange(num_tokens, device=starts.device)
+        self.rows[slots[:, None], positions] = hidden[: positions.numel()].view(*positions.shape, -1)
+
+    def read_at(self, slots: torch.Tensor, starts: torch.Tensor, num_positions: int) -> torch.Tensor:
+        """[requests, num_positions, width] from starts [requests] on, whatever is there."""
+        positions = starts[:, None] + torch.arange(num_positions, device=starts.device)
+        return self.rows[slots[:, None], positions]
 
     def read(self, slot: int, start: int, stop: int) -> torch.Tensor:
         """[stop - start, width] the positions' taps. Raises ParameterError for positions that aren't there."""
         if not 0 <= start <= stop <= self.lengths[slot]:
             raise ParameterError("start, stop", (start, stop), f"within the {self.lengths[slot]} recorded positions")
-        return self._rows[slot, start:stop]
+        return self.rows[slot, start:stop]
 
     def rewind(self, slot: int, length: int, start: int, path: Sequence[int]) -> None:
         """Keep `length` positions; the entries start + path[i] are moved to start + i first."""
         if len(path) and start + max(path) < self.lengths[slot]:
             index = torch.tensor(path, device=self._device) + start
-            self._rows[slot, start : start + len(path)] = self._rows[slot].index_select(0, index)
+            self.rows[slot, start : start + len(path)] = self.rows[slot].index_select(0, index)
         self.lengths[slot] = min(self.lengths[slot], length)
 
     def copy(self, source: int, slot: int, length: int) -> None:
         """Give `slot` the first `length` positions of `source`, as far as they are there."""
         length = min(length, self.lengths[source])
-        self._rows[slot, :length] = self._rows[source, :length]
+        self.rows[slot, :length] = self.rows[source, :length]
         self.lengths[slot] = length
 
-    def _reserve(self, capacity: int) -> None:
-        current = self._rows.shape[1]
+    def reserve(self, capacity: int) -> None:
+        """Room for so many positions in every slot."""
+        current = self.rows.shape[1]
         if capacity <= current:
             return
         grown = max(capacity, 2 * current, GROWTH_STEP)
         rows = torch.zeros(self._num_slots, grown, self.width, dtype=self._dtype, device=self._device)
-        rows[:, :current] = self._rows
-        self._rows = rows
+        rows[:, :current] = self.rows
+        self.rows = rows
 
 
 def _module_of(tap: int, model: Any, layers: Any, norm: nn.Module) -> nn.Module:

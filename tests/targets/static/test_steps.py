@@ -122,3 +122,16 @@ def test_few_buckets():
         scored(target, [ScoreRequest(0, tuple(IDS[:length]))])
     assert len(steps._steps) <= 12
     assert all(bucket.kind == Kind.CHAIN for bucket in steps._steps)
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_what_a_rewind_leaves_behind_is_never_read(invariant):
+    target = filled(tiny_model("qwen3"), static=True, invariant=invariant, **({"width": 96} if invariant else {}))
+    for requests in CASES.values():
+        expected = scored(target, requests)
+        for request in requests:
+            length, offset = LENGTHS[request.slot], target.cache.extents.offsets[request.slot]
+            for group in target.cache.groups:
+                group.keys[:, :, offset + length : offset + target.cache.extents.sizes[request.slot]] = torch.nan
+                group.values[:, :, offset + length : offset + target.cache.extents.sizes[request.slot]] = torch.nan
+        assert torch.equal(scored(target, requests), expected)

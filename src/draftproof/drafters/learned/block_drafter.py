@@ -105,7 +105,7 @@ class BlockDrafter:
 
     def _run(self, turns: Sequence[Turn]) -> torch.Tensor:
         """[turns, block_size, hidden]; the turns' rows are set."""
-        self._read_context([turn.request for turn in turns])
+        self.cache_context([turn.request for turn in turns])
         for row, turn in enumerate(turns):
             turn.row = row
         return self.block_hidden([turn.request for turn in turns])
@@ -113,7 +113,8 @@ class BlockDrafter:
     def _num_tokens(self, request: DraftRequest) -> int:
         return min(request.num_tokens, self.layout.num_drafts) if self.context.is_ready(request) else 0
 
-    def _read_context(self, requests: Sequence[DraftRequest]) -> None:
+    @torch.no_grad()
+    def cache_context(self, requests: Sequence[DraftRequest]) -> None:
         """Append the context keys of positions that are committed and not cached yet."""
         starts, missing = [], []
         for request in requests:
@@ -157,11 +158,13 @@ class BlockDrafter:
         for index, kind in enumerate(zip(self.model.backbone.windows, layout.causal, strict=True)):
             if kind not in masks:
                 masks[kind] = block_mask(begins, layout.block_size, key_length, *kind, block.dtype)
-            attends.append(self._attend(index, masks[kind]))
+            attends.append(self.attend(index, masks[kind]))
         hidden: torch.Tensor = self.model(block, self.model.rotation(block, positions), attends)
         return hidden
 
-    def _attend(self, index: int, mask: torch.Tensor) -> Attend:
+    def attend(self, index: int, mask: torch.Tensor) -> Attend:
+        """How layer `index` writes its keys and values into the cache, as it was prepared, and reads them."""
+
         def attend(keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
             return *self.cache.update(keys, values, index), mask
 

@@ -71,6 +71,11 @@ class DraftCache(Cache):
             columns = index[1, :, None] + torch.arange(width, device=device)
             self._write = (index[0, :, None], slice(None), columns)
 
+    def prepare_at(self, rows: torch.Tensor, columns: torch.Tensor, key_length: int) -> None:
+        """As `prepare`, by tensors: columns [n, width] of slots `rows` [n]. There is room (`reserve`)."""
+        self._rows, self._key_length = rows, key_length
+        self._write = (rows[:, None], slice(None), columns)
+
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,7 +85,7 @@ class DraftCache(Cache):
         for buffer, states in ((keys, key_states), (values, value_states)):
             # Two index arrays around a slice: numpy's rule puts the heads last.
             buffer[self._write] = states.to(buffer.dtype) if plain else states.transpose(1, 2).to(buffer.dtype)
-        return keys[self._rows][:, :, : self._key_length], values[self._rows][:, :, : self._key_length]
+        return keys[:, :, : self._key_length][self._rows], values[:, :, : self._key_length][self._rows]
 
     def entries(self, slot: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the slot's first `length` columns, [layers, heads, length, dim]."""

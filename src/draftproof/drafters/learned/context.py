@@ -41,6 +41,10 @@ class DraftContext:
         """These tokens' entries are in the drafter's cache now."""
         self._ids.setdefault(slot, []).extend(token_ids)
 
+    def take(self, slot: int, token_ids: Sequence[int]) -> None:
+        """The drafter's cache holds these tokens' entries, from position 0 on, and no others."""
+        self._ids[slot] = list(token_ids)
+
     def release(self, slot: int) -> None:
         """Forget the slot."""
         self._ids.pop(slot, None)

@@ -142,6 +142,34 @@ class StaticSteps:
             return [self._no_rows for _ in requests]
         return [step.logits[rows.start : rows.stop] for rows in wanted]
 
+    @property
+    def most_tokens(self) -> int:
+        """Of a row of attention."""
+        return self._width
+
+    def chain_step(self, num_requests: int, width: int, num_keys: int, num_tokens: int | None) -> Step:
+        """Buffers of their own for `width` tokens of a chain for each request; for `forward`, whose caller fills them.
+
+        num_keys: the most that a slot will hold. num_tokens: padding included; None for as many as the bucket has.
+        """
+        pieces = num_requests * -(-width // self._width)
+        bucket = Bucket(
+            num_tokens=num_tokens or round_up(num_requests * width),
+            width=power_of_two(min(width, self._width)),
+            num_rows=power_of_two(pieces),
+            num_keys=key_bucket(num_keys),
+            kind=Kind.CHAIN,
+            num_links=0,
+            with_logits=True,
+        )
+        return self._make(bucket)
+
+    def forward(self, step: Step) -> torch.Tensor:
+        """The calls of a step whose tables are filled; logits of all its tokens [num_tokens, vocab_size]."""
+        self._forward(step)
+        assert step.logits is not None
+        return step.logits
+
     def use_taps(self, taps: TapStore) -> None:
         """Keep these hidden states from now on; the graphs that are there don't."""
         self.taps = taps

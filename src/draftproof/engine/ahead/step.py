@@ -1,0 +1,145 @@
+"""One step of a batch over fixed buffers: draft, score, verify, commit. On a CUDA device it is one captured graph.
+
+State, a number for each request: the newest committed token, its position (`starts`, as many as the slot has entries
+that count), and up to where the drafter's context is cached (`fed`). Each run moves it on and writes a report.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.following import FollowingBlock
+from draftproof.engine.ahead.draws import Draws
+from draftproof.targets.hf import HFTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run did for one request. fault: 0, or what was wrong with the row after the last token."""
+
+    token_ids: tuple[int, ...]
+    drafted_ids: tuple[int, ...]
+    fault: int
+
+
+class AheadStep:
+    """A step of `num_requests` requests that draft `num_drafts` tokens each; slots hold at most `num_keys` entries.
+
+    drafter: None where num_drafts is 0.
+    """
+
+    def __init__(
+        self, target: HFTarget, drafter: BlockDrafter | None, draws: Draws, *, num_requests: int, num_drafts: int,
+        num_keys: int,
+    ) -> None:  # fmt: skip
+        device = target.device
+        self.width, self.draws, self.num_keys = num_drafts + 1, draws, num_keys
+        self._forward = target.following(num_requests, self.width, num_keys)
+        self._block: FollowingBlock | None = None
+        if drafter is not None and num_drafts:
+            self._block = FollowingBlock(drafter, num_requests=num_requests, num_drafts=num_drafts, num_keys=num_keys)
+        self._state = torch.zeros(3, num_requests, dtype=torch.int32, device=device)
+        self._newest, self._starts, self._fed = self._state.unbind(0)
+        self._report = torch.zeros(num_requests, 2 + self.width + num_drafts, dtype=torch.int32, device=device)
+        self._captures = device.type == "cuda"
+        self._graph: Any = None
+        self._hosts = [torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=self._captures) for _ in range(2)]
+        cuda: Any = torch.cuda
+        self._copied = [cuda.Event() for _ in range(2)] if self._captures else []
+        self._turn = 0
+        self._buffers = self.buffers
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """Where the caches lie that it was made for."""
+        return (*self._forward.buffers, *(() if self._block is None else self._block.buffers))
+
+    @property
+    def is_current(self) -> bool:
+        """False once a cache has moved: make another."""
+        return self._buffers == self.buffers
+
+    def begin(self, slots: Sequence[int], newest: Sequence[int], starts: Sequence[int]) -> None:
+        """Requests in these slots, whose contexts but for the newest token are cached, the drafter's included."""
+        self.place(slots)
+        self._state.copy_(torch.tensor([newest, starts, starts], dtype=torch.int32))
+
+    def place(self, slots: Sequence[int]) -> None:
+        """Where the cache has the slots now."""
+        self._forward.use(slots)
+        if self._block is not None:
+            self._block.use(slots)
+
+    @torch.no_grad()
+    def launch(self) -> int:
+        """Start one run; `read` of what this returns waits for it. At most two may be unread."""
+        if self._captures and self._graph is None:
+            self._capture()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._run()
+        self._turn ^= 1
+        self._hosts[self._turn].copy_(self._report, non_blocking=True)
+        if self._copied:
+            self._copied[self._turn].record()
+        return self._turn
+
+    def read(self, turn: int) -> list[Report]:
+        """What the run did."""
+        if self._copied:
+            self._copied[turn].synchronize()
+        reports = []
+        for row in self._hosts[turn].tolist():
+            num_accepted, fault = row[:2]
+            emitted = row[2 : 2 + num_accepted + (fault == 0)]
+            reports.append(Report(tuple(emitted), tuple(row[2 + self.width :]), fault))
+        return reports
+
+    def _run(self) -> None:
+        starts = self._starts
+        tokens = self._newest[:, None]
+        drafts = tokens[:, :0]
+        if self._block is not None:
+            drafts = self._block(
+                self._newest, starts, self._fed, lambda logits, first: self.draws.draw(logits, starts, first)
+            )
+            tokens = torch.cat([tokens, drafts.int()], dim=1)
+        logits = self._forward(tokens, starts)
+        emitted, num_accepted, faults = self.draws.verify(logits, drafts, starts)
+        self._report[:, 0], self._report[:, 1] = num_accepted, faults
+        self._report[:, 2 : 2 + self.width] = emitted
+        self._report[:, 2 + self.width :] = drafts
+        self._fed.copy_(starts)
+        # A faulty row has no token: whatever its request does next is not looked at.
+        self._newest.copy_(emitted.gather(1, num_accepted[:, None].long())[:, 0].clamp(min=0))
+        starts += num_accepted + 1
+
+    def _capture(self) -> None:
+        """A first run compiles kernels and makes workspaces, which a capture must not; its steps are then undone."""
+        cuda: Any = torch.cuda
+        kept, stream = self._state.clone(), cuda.Stream()
+        stream.wait_stream(cuda.current_stream())
+        with cuda.stream(stream):
+            self._run()
+            self._state.copy_(kept)
+        cuda.current_stream().wait_stream(stream)
+        graph = cuda.CUDAGraph()
+        try:
+            with cuda.graph(graph):
+                self._run()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            # Code of the model's that waits for the device: call by call it gives the same bits.
+            self._captures = False
+            reason = str(error).strip().splitlines()[0]
+            warnings.warn(f"steps run without a CUDA graph: {reason}", stacklevel=2)
+            return
+        self._graph = graph

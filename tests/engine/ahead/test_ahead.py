@@ -1,0 +1,245 @@
+"""Steps that run ahead say what steps say that are waited for, whoever joins, leaves or fails, and leave no trace."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+
+from draftproof import SamplingParams
+from draftproof.engine.engine import Engine
+from draftproof.errors import ParameterError
+from draftproof.sampling import SamplerChain
+from draftproof.targets.hf import HFTarget
+from tests.engine.ahead.running import (
+    OTHERS,
+    PARAMS,
+    PROMPTS,
+    TOKENS,
+    bench_of,
+    drafted,
+    endings,
+    said,
+    target_of,
+    texts,
+)
+from tests.targets.models import tiny_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("drafters")
+
+
+@pytest.mark.parametrize("method", [None, "dflash", "dspark"])
+def test_ahead_says_what_steps_say_that_are_waited_for(folder, method):
+    waited = said(bench_of(target_of(), method, folder, ahead=False))
+    bench = bench_of(target_of(), method, folder, ahead=True)
+    ahead = said(bench)
+    assert bench.engine.ahead.num_steps > 30
+    assert (texts(ahead), endings(ahead)) == (texts(waited), endings(waited))
+    assert len({str(stop) for stop in endings(ahead)}) > 1
+    if method is not None:
+        # The last pass of a request may have been asked for fewer tokens.
+        for (drafted_ahead, accepted_ahead), (_, accepted) in zip(drafted(ahead), drafted(waited), strict=True):
+            assert accepted_ahead[: len(accepted) - 1] == accepted[:-1]
+            assert set(drafted_ahead[:-1]) <= {TOKENS}
+        assert sum(sum(accepted) for _, accepted in drafted(ahead)) > 10
+
+
+@pytest.mark.parametrize("method", ["dflash", "dspark"])
+def test_invariant_targets_say_the_same_with_speculation_on_and_off_alone_and_together(folder, method):
+    def target():
+        return target_of(invariant=True, width=3 * (TOKENS + 1))
+
+    expected = texts(said(bench_of(target(), None, folder, ahead=False)))
+    plain = bench_of(target(), None, folder, ahead=True)
+    assert texts(said(plain)) == expected
+    together = bench_of(target(), method, folder, ahead=True)
+    assert texts(said(together)) == expected
+    assert together.engine.ahead.num_steps > 20
+    for prompt, params, ids in zip(PROMPTS, PARAMS, expected, strict=True):
+        request = together.add(prompt, params)
+        together.run()
+        assert texts([request]) == [ids]
+
+
+def test_requests_that_the_host_verifies_are_not_run_ahead(folder):
+    for params in OTHERS:
+        bench = bench_of(target_of(), "dflash", folder, ahead=True)
+        ahead = said(bench, [params])
+        assert bench.engine.ahead.num_steps == 0
+        waited = said(bench_of(target_of(), "dflash", folder, ahead=False), [params])
+        assert texts(ahead) == texts(waited)
+
+
+@pytest.mark.parametrize("change", [{"draft_length": "auto"}, {"share_target_noise": False}, {"noise_weight": 0.5}])
+def test_what_is_asked_of_drafts_is_honoured_or_left_to_the_host(folder, change):
+    from draftproof import LLM
+    from tests.drafters.learned.tiny import write_drafter
+
+    if not (folder / "dspark").exists():
+        write_drafter("dspark", folder / "dspark")
+    config = {
+        "method": "dspark",
+        "model": str(folder / "dspark"),
+        "num_speculative_tokens": TOKENS,
+        "draft_length": "fixed",
+    }
+    llm = LLM.from_target(target_of(), None, speculative_config=config | change, async_scheduling=True)
+    llm.generate([PROMPTS[0]], PARAMS[0])
+    assert llm.engine.ahead.num_steps == 0
+
+
+def test_nothing_is_left_behind_a_stop(folder):
+    """The slot ends where the text does, and what others copy of it is what plain decoding has cached."""
+    target = target_of(invariant=True, width=TOKENS + 1)
+    bench = bench_of(target, "dflash", folder, ahead=True, enable_prefix_caching=True)
+    first = bench.add(PROMPTS[4], SamplingParams(temperature=3.0, seed=1, max_tokens=90, detokenize=False))
+    slot = None
+    while bench.engine.has_unfinished:
+        bench.engine.step()
+        slot = first.slot if first.slot >= 0 else slot
+    assert bench.engine.ahead.num_steps > 10
+    length = len(first.context_ids) - 1
+    assert target.length(slot) == target.taps.lengths[slot] == length
+    group, offset = target.cache.groups[0], target.cache.extents.offsets[slot]
+    kept, fresh = group.keys[:, :, offset : offset + length], target_of(invariant=True, width=TOKENS + 1)
+    fresh.prefill(0, first.context_ids[:-1])
+    expected = fresh.cache.groups[0].keys[:, :, fresh.cache.extents.offsets[0] :][:, :, :length]
+    assert torch.equal(kept, expected)
+    again = bench.add(first.context_ids[:80], SamplingParams(temperature=0, max_tokens=20, detokenize=False))
+    bench.run()
+    alone = bench_of(target_of(invariant=True, width=TOKENS + 1), None, folder, ahead=False)
+    other = alone.add(first.context_ids[:80], SamplingParams(temperature=0, max_tokens=20, detokenize=False))
+    alone.run()
+    assert bench.engine.slots.num_reused_tokens > 0
+    assert texts([again]) == texts([other])
+
+
+def test_the_drafter_goes_on_from_what_ran_ahead(folder):
+    """No position is read by the target, or by the drafter, a second time when the loop is left and begun again."""
+    target = target_of()
+    bench = bench_of(target, "dflash", folder, ahead=True)
+    drafter = bench.engine.machinery.drafter
+    fed, prefilled = [], []
+    append, prefill = drafter._append, target.prefill
+    drafter._append = lambda slots, starts, taps: (fed.append(taps.shape[1]), append(slots, starts, taps))
+    target.prefill = lambda *given: (prefilled.append(given), prefill(*given))
+    bench.add(PROMPTS[2], PARAMS[0])
+    bench.add(PROMPTS[1], SamplingParams(temperature=3.0, seed=9, max_tokens=16, detokenize=False))
+    bench.run()
+    # The prompts at first; then what the last step before a change of the batch has committed.
+    assert max(fed[2:], default=0) <= 2 * (TOKENS + 1)
+    assert not prefilled
+
+
+def test_a_row_that_is_no_law_ends_its_request_alone_as_where_the_host_verifies(folder):
+    """Rows in which token 11 is far likelier than token 12 become NaN."""
+
+    def broken():
+        target = target_of()
+        static = target._runner.static
+        forward = static._forward
+
+        def spoiled(step, rows=None):
+            forward(step, rows)
+            if step.logits is not None:
+                worst = step.logits[:, 11:12] > step.logits[:, 12:13] + 3.0
+                step.logits = torch.where(worst, torch.nan, step.logits)
+
+        static._forward = spoiled
+        return target
+
+    params = [
+        SamplingParams(temperature=3.0, seed=seed, max_tokens=80, ignore_eos=True, detokenize=False)
+        for seed in range(3)
+    ]
+    waited = said(bench_of(broken(), None, folder, ahead=False), params)
+    for method in (None, "dflash"):
+        bench = bench_of(broken(), method, folder, ahead=True)
+        ahead = said(bench, params)
+        assert bench.engine.ahead.num_steps > 3
+        assert (texts(ahead), endings(ahead)) == (texts(waited), endings(waited))
+    assert any(request.error is not None for request in ahead)
+
+
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 4), st.sampled_from([*PARAMS, *OTHERS])),
+        st.tuples(st.just("step"), st.integers(1, 6), st.none()),
+        st.tuples(st.just("abort"), st.integers(0, 9), st.none()),
+        st.tuples(st.just("interrupt"), st.none(), st.none()),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+class Alone:
+    """What a request says alone, with steps that are waited for."""
+
+    def __init__(self):
+        self.known = {}
+
+    def __call__(self, folder, prompt, params):
+        key = (prompt, id(params))
+        if key not in self.known:
+            bench = bench_of(target_of(1, invariant=True, width=3 * (TOKENS + 1)), None, folder, ahead=False)
+            request = bench.add(PROMPTS[prompt], params)
+            bench.run()
+            self.known[key] = texts([request])[0]
+        return self.known[key]
+
+
+ALONE = Alone()
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(moves=moves, method=st.sampled_from([None, "dflash", "dspark"]))
+def test_requests_that_join_and_leave_at_any_step_say_what_they_say_alone(folder, moves, method):
+    target = target_of(invariant=True, width=3 * (TOKENS + 1))
+    bench = bench_of(target, method, folder, ahead=True)
+    added, aborted = [], set()
+    for name, number, params in moves:
+        if name == "add":
+            added.append((bench.add(PROMPTS[number], params), number, params))
+        elif name == "step":
+            for _ in range(number):
+                bench.engine.step()
+        elif name == "abort" and added:
+            request = added[number % len(added)][0]
+            if bench.engine.abort(request.request_id):
+                aborted.add(request.request_id)
+        elif name == "interrupt" and bench.engine.has_unfinished:
+            interrupted(bench.engine)
+    bench.run()
+    for request, prompt, params in added:
+        expected = ALONE(folder, prompt, params)
+        assert request.error is None
+        [text] = texts([request])
+        assert text == (expected[: len(text)] if request.request_id in aborted else expected)
+    assert all(target.length(slot) == 0 for slot in bench.engine.slots._empty)
+
+
+def interrupted(engine):
+    advance = engine._advance
+
+    def fails():
+        advance()
+        raise KeyboardInterrupt
+
+    engine._advance = fails
+    try:
+        engine.step()
+    except KeyboardInterrupt:
+        pass
+    engine._advance = advance
+
+
+def test_a_target_that_cannot_be_driven_refuses():
+    target = HFTarget(tiny_model("llama"))
+    with pytest.raises(ParameterError, match="async_scheduling"):
+        Engine(target, SamplerChain(), async_scheduling=True)
+    with pytest.raises(ParameterError, match="async_scheduling"):
+        Engine(target_of(), SamplerChain(preset="hf"), async_scheduling=True)
+    assert Engine(target_of(), SamplerChain()).ahead is None
