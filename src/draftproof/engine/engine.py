@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from draftproof.config import EngineConfig
 from draftproof.drafters.base import Drafter
+from draftproof.engine.device_verification import DeviceVerification
 from draftproof.engine.drafting import num_asked
 from draftproof.engine.request import Request
 from draftproof.engine.scheduler import Scheduler, for_passes
@@ -55,7 +56,8 @@ class Engine:
         for name, value, least in limits:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ParameterError(name, value, f"an integer of {least} or more")
-        self.machinery = Machinery(target, chain, drafter, logprobs_mode)
+        verification = DeviceVerification.of(target.device, chain, logprobs_mode)
+        self.machinery = Machinery(target, chain, drafter, logprobs_mode, verification)
         self.slots = Slots(target, drafter, share=enable_prefix_caching)
         self.scheduler = Scheduler(
             target,

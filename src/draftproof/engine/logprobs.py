@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from draftproof.core import Verdict
+from draftproof.errors import ParameterError
 from draftproof.laws import Law
 from draftproof.verify.base import Row
 
@@ -52,16 +53,18 @@ class TokenLogprobs:
 
 
 def logprobs_of(
-    mode: str, logits: torch.Tensor, laws: Sequence[Row], verdict: Verdict, vocab_size: int, num_top: int | None
+    mode: str, logits: torch.Tensor, laws: Sequence[Row] | None, verdict: Verdict, vocab_size: int, num_top: int | None
 ) -> list[TokenLogprobs] | None:
     """One entry for each of the verdict's tokens; None if `num_top` is.
 
-    logits, laws: a row after the context and one after every drafted token. num_top: -1 is all.
+    logits, laws: a row after the context and one after every drafted token; only "processed_logprobs" looks at laws.
+    num_top: -1 is all.
     """
     if num_top is None:
         return None
     rows = [0, *(node + 1 for node in verdict.path)]
-    values = list(row_values(mode, logits[rows], [laws[row] for row in rows], vocab_size))
+    picked = None if laws is None else [laws[row] for row in rows]
+    values = list(row_values(mode, logits[rows], picked, vocab_size))
     return token_logprobs(values, verdict.token_ids, num_top)
 
 
@@ -70,17 +73,20 @@ def token_logprobs(rows: Sequence[NDArray[Any]], token_ids: Sequence[int], num_t
     return [_of_row(row, token_id, num_top) for row, token_id in zip(rows, token_ids, strict=True)]
 
 
-def row_values(mode: str, logits: torch.Tensor, laws: Sequence[Row], vocab_size: int) -> Iterator[NDArray[Any]]:
+def row_values(mode: str, logits: torch.Tensor, laws: Sequence[Row] | None, vocab_size: int) -> Iterator[NDArray[Any]]:
     """Numbers [V] in float64 for each row: what `mode` asks for.
 
-    logits: [n, >= V] the model's. laws: [n] the laws of the same rows.
+    logits: [n, >= V] the model's. laws: [n] the laws of the same rows, for "processed_logprobs".
     """
-    for index, law in enumerate(laws):
+    for index in range(logits.shape[0]):
         if mode == "raw_logits":
             yield _float64(logits[index, :vocab_size])
         elif mode == "raw_logprobs":
             yield log_softmax(_float64(logits[index, :vocab_size]))
         else:
+            if laws is None:
+                raise ParameterError("laws", None, f"given for logprobs_mode={mode!r}")
+            law = laws[index]
             if not isinstance(law, Law):
                 raise law
             with np.errstate(divide="ignore"):

@@ -21,6 +21,8 @@ import torch
 from draftproof.core import Verdict
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.costs import Load
+from draftproof.engine.device_inputs import Pass
+from draftproof.engine.device_verification import DeviceVerification
 from draftproof.engine.drafting import propose
 from draftproof.engine.laws import laws_of
 from draftproof.engine.logprobs import logprobs_of
@@ -33,35 +35,56 @@ from draftproof.verify.base import Row
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What a step works with. drafter None: plain decoding."""
+    """What a step works with. drafter None: plain decoding. verification None: all passes go the reference way."""
 
     target: Target
     chain: SamplerChain
     drafter: Drafter | None
     logprobs_mode: str = "raw_logprobs"
+    verification: DeviceVerification | None = None
 
 
 def step(machinery: Machinery, turns: Sequence[Turn]) -> None:
     """Runs one pass, or one chunk of a context, for each turn. A request's error ends that request alone."""
     propose(machinery.drafter, turns)
     turns = [turn for turn in turns if not turn.request.is_finished]
-    scores, score_s = _score(machinery.target, turns)
-    for turn, logits in zip(turns, scores, strict=True):
+    began = perf_counter()
+    scored = _score(machinery.target, turns)
+    verdicts = _verify_together(machinery.verification, scored)
+    shared_s = perf_counter() - began
+    for (turn, logits), verdict in zip(scored, verdicts, strict=True):
         began = perf_counter()
         with turn.failing_alone():
-            logits = turn.take_prompt_rows(logits)
-            laws = laws_of(machinery.chain, turn.request, turn.draft, logits) if turn.is_pass else ()
-            verdict = _verify(turn, laws) if turn.is_pass else None
+            laws: Sequence[Row] | None = None
+            if turn.is_pass and verdict is None:
+                laws = laws_of(machinery.chain, turn.request, turn.draft, logits)
+                verdict = _verify(turn, laws)
             _commit(machinery, turn, laws, logits, verdict)
             _rewind(machinery, turn, verdict)
-            _observe_cost(turn, turns, score_s + perf_counter() - began)
+            _observe_cost(turn, turns, shared_s + perf_counter() - began)
 
 
-def _score(target: Target, turns: Sequence[Turn]) -> tuple[Sequence[torch.Tensor | Exception], float]:
-    """For each turn its rows of logits, or why there are none; and the seconds that they took."""
-    began = perf_counter()
-    scores = _scored(target, turns) if turns else []
-    return scores, perf_counter() - began
+def _score(target: Target, turns: Sequence[Turn]) -> list[tuple[Turn, torch.Tensor]]:
+    """The turns with the rows of their passes, [1 + drafted, V] or none. A turn whose scores failed is left out."""
+    found = []
+    for turn, logits in zip(turns, _scored(target, turns) if turns else (), strict=True):
+        with turn.failing_alone():
+            found.append((turn, turn.take_prompt_rows(logits)))
+    return found
+
+
+def _verify_together(
+    verification: DeviceVerification | None, scored: Sequence[tuple[Turn, torch.Tensor]]
+) -> list[Verdict | None]:
+    """What the device decides; None for turns that are no passes, and for passes that go the reference way."""
+    verdicts: list[Verdict | None] = [None] * len(scored)
+    if verification is None:
+        return verdicts
+    places = [place for place, (turn, _) in enumerate(scored) if turn.is_pass]
+    passes = [Pass(turn.request, turn.draft, logits) for turn, logits in (scored[place] for place in places)]
+    for place, verdict in zip(places, verification.verify(passes), strict=True):
+        verdicts[place] = verdict
+    return verdicts
 
 
 def _scored(target: Target, turns: Sequence[Turn]) -> Sequence[torch.Tensor | Exception]:
@@ -108,7 +131,7 @@ def _verify(turn: Turn, laws: Sequence[Row]) -> Verdict | None:
 
 
 def _commit(
-    machinery: Machinery, turn: Turn, laws: Sequence[Row], logits: torch.Tensor, verdict: Verdict | None
+    machinery: Machinery, turn: Turn, laws: Sequence[Row] | None, logits: torch.Tensor, verdict: Verdict | None
 ) -> None:
     if verdict is None:
         return
@@ -118,7 +141,7 @@ def _commit(
     turn.kept = request.commit(verdict, len(draft), logprobs, laws)
     if request.length_policy is not None:
         request.length_policy.observe(*_chosen(turn), request.confidence)
-    if request.trace is not None:
+    if request.trace is not None and laws is not None:
         request.trace.write(request, draft, laws, verdict, len(turn.kept))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
 
 from draftproof.core import Purpose
@@ -25,7 +26,7 @@ _TAKEN: Final = frozenset(
 )
 _CHANGES: Final = frozenset("repetition_penalty frequency_penalty presence_penalty logit_bias".split())
 """Fields that the kernels honour, and those that don't act on a row's law."""
-_MASKS: Final = frozenset("min_tokens allowed_token_ids bad_words structured_outputs".split())
+_MASKS: Final = frozenset("min_tokens allowed_token_ids bad_words no_repeat_ngram_size structured_outputs".split())
 _TEMPERATURES: Final = (1e-30, 1e30)
 
 
@@ -68,10 +69,12 @@ class Rows:
         """Rows of requests that start at absolute positions `starts` and drafted `drafts`, one list of ids each.
 
         parents: for each node its parent's index within its draft, -1 for a child of the context; None makes chains.
+        purpose: MATCH gives every row noise of its own, of the pass that starts there, as `verify.match` draws.
         """
         if len(starts) != len(drafts) or (parents is not None and [*map(len, parents)] != [*map(len, drafts)]):
             raise ParameterError("drafts", f"{len(drafts)} of them", "as many as starts, and a parent for every node")
         offsets, request, position, drafted, row_parents = [0], [], [], [], []
+        words: list[int] = []
         for index, (start, draft) in enumerate(zip(starts, drafts, strict=True)):
             depths = [0]
             nodes = range(-1, len(draft) - 1) if parents is None else parents[index]
@@ -81,7 +84,8 @@ class Rows:
                 depths.append(depths[parent + 1] + 1)
             offsets.append(offsets[-1] + len(depths))
             request += [index] * len(depths)
-            position += [start + depth for depth in depths]
+            position += [start + (0 if purpose is Purpose.MATCH else depth) for depth in depths]
+            words += [(int(purpose) << 24) + (row if purpose is Purpose.MATCH else 0) for row in range(len(depths))]
             drafted += [0, *draft]
             row_parents += [0, *(parent + 1 for parent in nodes)]
         if position and not 0 <= min(position) <= max(position) <= _WORD:
@@ -90,7 +94,7 @@ class Rows:
             _int32(offsets, device),
             _int32(request, device),
             _int32(position, device),
-            _int32([int(purpose) << 24] * len(request), device),
+            _int32(words, device),
             _int32(drafted, device),
             _int32(row_parents, device),
             *_ancestry(drafts, parents, device),
@@ -139,17 +143,20 @@ class Requests:
         *,
         device: torch.device | str,
         changed: bool = False,
+        masked: bool = False,
     ) -> Requests:
         """The tensors of `params`, one for each request, under the default chain ("vllm").
 
-        changed: whether penalties and bias are given to the kernel as `exceptions.Changes`.
+        changed: whether penalties and bias are given to the kernel as `exceptions.Changes`. masked: whether what
+        forbids tokens (allowed_token_ids, bad_words, min_tokens, a grammar, …) is given as `allowed`.
 
         Raises ParameterError for a parameter that acts on the law and isn't taken here.
         """
         if len(params) != len(seeds):
             raise ParameterError("seeds", f"{len(seeds)} of them", f"one for each of {len(params)} requests")
+        taken = _TAKEN | (_CHANGES if changed else frozenset()) | (_MASKS if masked else frozenset())
         for one in params:
-            _refuse_others(one, _TAKEN | _CHANGES if changed else _TAKEN)
+            _refuse_others(one, taken)
             low, high = _TEMPERATURES
             if one.temperature != 0 and not low <= one.temperature <= high:
                 raise ParameterError("temperature", one.temperature, f"0 or {low:g} to {high:g} on a GPU")
@@ -178,17 +185,21 @@ def _ancestry(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """([requests, N] int32 nodes, [rows, N] bool ancestors)."""
     width = max(map(len, drafts), default=0)
-    nodes, above = [], []
-    for index, draft in enumerate(drafts):
-        nodes.append([*draft, *[-1] * (width - len(draft))])
-        rows: list[set[int]] = [set()]
-        for node in range(len(draft)):
-            parent = node - 1 if parents is None else parents[index][node]
-            rows.append(rows[parent + 1] | {node})
-        above += [[node in row for node in range(width)] for row in rows]
+    nodes = [[*draft, *[-1] * (width - len(draft))] for draft in drafts]
+    num_rows = [len(draft) + 1 for draft in drafts]
+    above = np.tri(width + 1, width, -1, dtype=np.bool_)[[row for count in num_rows for row in range(count)]]
+    if parents is not None:
+        first = 0
+        for own, count in zip(parents, num_rows, strict=True):
+            rows = above[first : first + count]
+            rows[:] = False
+            for node, parent in enumerate(own):
+                rows[node + 1] = rows[parent + 1]
+                rows[node + 1, node] = True
+            first += count
     return (
         torch.tensor(nodes, dtype=torch.int32, device=device).reshape(len(drafts), width),
-        torch.tensor(above, dtype=torch.bool, device=device).reshape(len(above), width),
+        torch.from_numpy(above).to(device),
     )
 
 
@@ -200,7 +211,11 @@ def _refuse_others(params: SamplingParams, taken: frozenset[str]) -> None:
         if entry.name not in taken and given != getattr(defaults, entry.name):
             hint = "verify with the sampler chain instead"
             if entry.name in _MASKS | _CHANGES:
-                hint = "give its mask as `allowed`" if entry.name in _MASKS else "give `changes`, and changed=True here"
+                hint = (
+                    "give its mask as `allowed`, and masked=True here"
+                    if entry.name in _MASKS
+                    else "give `changes`, and changed=True here"
+                )
             raise ParameterError(entry.name, given, "left out for the GPU kernels", hint)
 
 

@@ -13,14 +13,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Rows
 from draftproof.params import SamplingParams
 
+_PENALTIES: Final = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
 _CHUNK: Final = 128  # entries of one program; tiles are multiples of it
 
 
@@ -56,22 +59,35 @@ class Changes:
         seen = []
         for one, prompt, output in zip(params, prompts, outputs, strict=True):
             in_output = Counter(output)
-            penalised = (one.repetition_penalty, one.frequency_penalty, one.presence_penalty) != (1.0, 0.0, 0.0)
+            penalised = any(getattr(one, name) != off for name, off in _PENALTIES.items())
             ids = sorted({*prompt, *output}) if penalised else []
-            seen.append({token_id: in_output[token_id] for token_id in ids})
-        biases = [dict(one.logit_bias or {}) for one in params]
+            seen.append((np.array(ids, dtype=np.int64), np.array([in_output[each] for each in ids], dtype=np.int64)))
+        biases = []
+        for one in params:
+            of_ids = dict(one.logit_bias or {})
+            biases.append((np.array(list(of_ids), dtype=np.int64), np.array(list(of_ids.values()), dtype=np.float64)))
+        return cls.of_counts(
+            seen, biases, [[getattr(one, name) for name in _PENALTIES] for one in params], device=device
+        )
 
-        def column(name: str) -> torch.Tensor:
-            return torch.tensor([getattr(one, name) for one in params], dtype=torch.float32, device=device)
-
+    @classmethod
+    def of_counts(
+        cls,
+        seen: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+        biases: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
+        penalties: Sequence[Sequence[float]],
+        *,
+        device: torch.device | str,
+    ) -> Changes:
+        """For each request: (distinct ids of prompt and output, how often the output has each), both empty where no
+        penalty is set; (ids, biases); (repetition, frequency, presence)."""
+        columns = torch.tensor(penalties, dtype=torch.float32).reshape(len(seen), 3).T.contiguous().to(device)
         return cls(
-            _table([list(ids) for ids in seen], -1, torch.int32, device),
-            _table([list(ids.values()) for ids in seen], 0, torch.int32, device),
-            _table([list(ids) for ids in biases], -1, torch.int32, device),
-            _table([list(ids.values()) for ids in biases], 0, torch.float32, device),
-            column("repetition_penalty"),
-            column("frequency_penalty"),
-            column("presence_penalty"),
+            _table([ids for ids, _ in seen], -1, np.int32, device),
+            _table([counts for _, counts in seen], 0, np.int32, device),
+            _table([ids for ids, _ in biases], -1, np.int32, device),
+            _table([values for _, values in biases], 0, np.float32, device),
+            *columns.unbind(0),
         )
 
     def num_exceptions(self, rows: Rows) -> int:
@@ -131,8 +147,9 @@ def exceptions_of(
 
 
 def _table(
-    rows: Sequence[Sequence[float]], padding: int, dtype: torch.dtype, device: torch.device | str
+    rows: Sequence[NDArray[Any]], padding: int, dtype: type[np.generic], device: torch.device | str
 ) -> torch.Tensor:
-    width = max((len(row) for row in rows), default=0)
-    padded = [[*row] + [padding] * (width - len(row)) for row in rows]
-    return torch.tensor(padded, dtype=dtype, device=device).reshape(len(rows), width)
+    table = np.full((len(rows), max(map(len, rows), default=0)), padding, dtype=dtype)
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    return torch.from_numpy(table).to(device)

@@ -7,6 +7,7 @@ from draftproof.sampling.history import History
 from draftproof.sampling.path import laws_along
 from draftproof.sampling.preset import Preset
 from draftproof.sampling.presets import PRESETS
+from draftproof.sampling.processed import allowed_mask
 from draftproof.sampling.resolve import resolve
 from draftproof.sampling.row_params import RowParams
 from draftproof.sampling.steps import Step
@@ -27,6 +28,7 @@ __all__ = [
     "TopPTies",
     "TypicalTies",
     "XtcTies",
+    "allowed_mask",
     "bad_word_token_ids",
     "laws_along",
     "resolve",

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from draftproof.sampling.allowed import only_allowed
+from draftproof.sampling.allowed import Mask, only_allowed
 from draftproof.sampling.bad_words import banned_ids
 from draftproof.sampling.history import History
 from draftproof.sampling.logit_bias import add_bias
@@ -60,6 +60,22 @@ def processed(
     if masked is not None:
         logits[masked] = -np.inf
     return logits
+
+
+def allowed_mask(row: RowParams, history: History, mask: Mask | None, preset: Preset) -> Mask | None:
+    """[vocab_size] which tokens the masks of `processed` leave to the row after `history`; None if all.
+
+    mask: [>= vocab_size] the row's own, of a grammar.
+    """
+    masked = _masked_ids(row, history, preset)
+    if masked is None and row.allowed_ids is None and mask is None:
+        return None
+    allowed = np.ones(row.vocab_size, dtype=np.bool_) if mask is None else mask[: row.vocab_size].copy()
+    if row.allowed_ids is not None:
+        allowed &= np.isin(np.arange(row.vocab_size), row.allowed_ids)
+    if masked is not None:
+        allowed[masked] = False
+    return allowed
 
 
 def _masked_ids(row: RowParams, history: History, preset: Preset) -> NDArray[np.int64] | None:
