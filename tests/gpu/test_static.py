@@ -9,7 +9,7 @@ from draftproof import LLM, SamplingParams
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.hf import HFTarget
 from tests.targets.models import VOCAB_SIZE, tiny_model
-from tests.targets.static.forwards import CASES, IDS, filled, scored, windowed
+from tests.targets.static.forwards import CASES, IDS, LENGTHS, filled, scored, windowed
 
 pytestmark = pytest.mark.gpu
 
@@ -80,3 +80,15 @@ def test_a_context_of_thousands_of_tokens():
     expected = model(input_ids=torch.tensor([ids]).cuda(), use_cache=False).logits[0, 4990:]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * float(expected.max() - expected.min()))
     assert target.length(0) == 5000
+
+
+def test_what_a_rewind_leaves_behind_is_never_read():
+    target = filled(tiny_model("qwen3").cuda(), static=True)
+    for requests in CASES.values():
+        expected = scored(target, requests)
+        for request in requests:
+            length, offset = LENGTHS[request.slot], target.cache.extents.offsets[request.slot]
+            for group in target.cache.groups:
+                group.keys[:, :, offset + length : offset + target.cache.extents.sizes[request.slot]] = torch.nan
+                group.values[:, :, offset + length : offset + target.cache.extents.sizes[request.slot]] = torch.nan
+        assert torch.equal(scored(target, requests), expected)
