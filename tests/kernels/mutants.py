@@ -73,8 +73,8 @@ MUTANTS = {
     ),
     "top-p of the whole row after top-k": Mutant(
         "device/boundary.py",
-        "(min_score > -float(\"inf\")), -1.0, total)",
-        "(min_score > -float(\"inf\")), 0.0, total)",
+        "own_total = tl.full((), -1.0, tl.float64)",
+        "own_total = tl.full((), 0.0, tl.float64)",
         checks.check_top_k_top_p,
     ),
     "min-p before temperature": Mutant(
@@ -89,7 +89,12 @@ MUTANTS = {
     "contenders past the third": Mutant(
         "device/draw.py", "unseen = tl.max((thirds >= floor).to(tl.int32), 0)", "unseen = 0", checks.check_top_p
     ),
-    "one part of a mass": Mutant("keyed/triton.py", "tl.sum(masses, 1)", "tl.min(masses, 1)", checks.check_top_p),
+    "one part of a mass": Mutant(
+        "keyed/triton.py",
+        "return tl.sum(tl.load(masses + place, mask=summed[:, None], other=0), 1)",
+        "return tl.min(tl.load(masses + place, mask=summed[:, None], other=0), 1)",
+        checks.check_top_p,
+    ),
     "a NaN passed over": Mutant(
         "device/draw.py", "bad = (largest != largest) |", "bad = (largest != largest) &", checks.check_faults
     ),

@@ -129,7 +129,7 @@ def test_scratch_is_written_before_it_is_read(device: str) -> None:
     kernel = KeyedKernel(logits, rows, 256)
     first = kernel(logits, rows, requests).token_ids.clone()
     for scratch in kernel._scratch:
-        scratch.fill_(float("nan") if scratch.is_floating_point() else 0x7FFFFFF)
+        scratch.fill_(float("nan") if scratch.is_floating_point() else torch.iinfo(scratch.dtype).max)
     assert torch.equal(kernel(logits, rows, requests).token_ids, first)
 
 

@@ -11,8 +11,8 @@ from draftproof.kernels.arguments import Requests, Rows
 from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
 from draftproof.kernels.launch import Plan
 
-ROUNDS: Final = 4
-"""Rounds that narrow top-p's bracket, by 8 each: what is left of it is a 4,096th."""
+ROUNDS: Final = 3
+"""Rounds that narrow top-p's bracket, by 8 each: what is left of it is a 512th."""
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
 _NUM_PIVOTS: Final = 8
 
@@ -59,11 +59,12 @@ def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 def brackets_of(num_rows: int, parts: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Scratch for top-p's brackets: edges, masses at and above them, pivots' masses."""
+    """Scratch for top-p's brackets: edges, masses at and above them, pivots' masses, how many tokens parts list."""
     return (
         torch.empty((ROUNDS + 1, num_rows, 2), dtype=torch.float32, device=device),
         torch.empty((ROUNDS + 1, num_rows), dtype=torch.float64, device=device),
         torch.empty((ROUNDS, num_rows, parts, _NUM_PIVOTS), dtype=torch.int64, device=device),
+        torch.empty((num_rows, parts), dtype=torch.int32, device=device),
     )
 
 
@@ -83,7 +84,7 @@ def bound_rows(
     wanted: int,
 ) -> None:
     """Launches what finds the bounds and kept masses of measured rows. wanted: as in device/bound_kernels.py."""
-    from draftproof.kernels.device.bound_kernels import bound_kernel, narrow_kernel
+    from draftproof.kernels.device.bound_kernels import bound_kernel, collect_kernel, narrow_kernel
 
     head = (
         *common, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, rows.offsets, row_state, draft_faults,
@@ -95,8 +96,13 @@ def bound_rows(
     rounds = ROUNDS if requests.top_p_alone else 0
     for turn in range(rounds):
         narrow_kernel[(plan.num_rows * parts,)](*head, turn, plan.num_rows, num_warps=4, **sizes)
+    group = max(1, plan.group // 2)
+    if rounds:
+        collect_kernel[(plan.num_rows * parts,)](
+            *head, rounds, plan.num_rows, GROUP=group, LIST=plan.list_size, num_warps=4, **sizes
+        )
     bound_kernel[(plan.num_rows,)](
-        *head, rounds, plan.num_rows, GROUP=max(1, plan.group // 2), LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
+        *head, rounds, plan.num_rows, GROUP=group, LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
         TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=4, **sizes,
     )  # fmt: skip
 

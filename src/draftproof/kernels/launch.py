@@ -12,6 +12,8 @@ from draftproof.errors import MissingExtraError, ParameterError
 KINDS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 _KEY_SHIFTS: Final = {"bf16": 16, "fp16": 13, "fp32": 0}
 _PROGRAMS: Final = 4224  # 32 one-warp programs on each of 132 processors
+_PART_PROGRAMS: Final = 16384  # of rows whose mass is summed, which few are
+_SLOTS: Final = 64  # groups of tokens in a tile, as in device/race.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Plan:
         racers = splits + (num_special > 0)
         padded = -(-vocab_size // 4) * 4
         tiles = _power_of_two(num_plain + num_special)
-        parts = max(1, min(tiles // 4, _power_of_two(_PROGRAMS // (2 * logits.shape[0]))))
+        parts = max(1, min(tiles // 4, _power_of_two(_PART_PROGRAMS // logits.shape[0])))
         packed = (
             kind != "fp32"
             and logits.stride(0) % 4 == 0
@@ -86,7 +88,8 @@ class Plan:
         return logits[:, : -(-self.vocab_size // 4) * 4].view(torch.int64) if self.packed else logits
 
     def scratch(self, device: torch.device) -> tuple[torch.Tensor, ...]:
-        """Tile maxima and masses, racers' scores, ids and logits, tile lists, listed logits and ids."""
+        """Tile maxima and masses, racers' scores, ids and logits, tile lists, listed logits and ids, group maxima and
+        lists."""
 
         def of(width: int, dtype: torch.dtype) -> torch.Tensor:
             return torch.empty((self.num_rows, width), dtype=dtype, device=device)
@@ -95,6 +98,7 @@ class Plan:
         return (
             of(self.tiles, floats), of(self.tiles, floats), of(3 * self.racers, floats), of(2 * self.racers, ints),
             of(2 * self.racers, floats), of(self.tiles, ints), of(self.list_size, floats), of(self.list_size, ints),
+            of(self.num_tiles * _SLOTS, torch.int16), of(self.list_size, ints),
         )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Rows' bounds, for all of them or for those that a walk may come to: kernels that every operation on laws shares.
 
 rows: (faults, verdicts, z bounds, id bounds, largest logits, totals, masses), one entry a row each.
-brackets: ([ROUNDS + 1, rows, 2] logits, [ROUNDS + 1, rows] masses, [ROUNDS, rows, PARTS, PIVOTS] masses).
+brackets: ([ROUNDS + 1, rows, 2] logits, [ROUNDS + 1, rows] masses, [ROUNDS, rows, PARTS, PIVOTS] masses, [rows, PARTS]
+counts of listed tokens).
 WANTED: which healthy rows are bounded: 0 all, 1 for `rejection`, 2 for `block`.
 """
 
@@ -9,8 +10,9 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.draw import OK
-from draftproof.kernels.device.law import GROUPED, PIVOTS, bound_of_row, narrowed, weigh_pivots
-from draftproof.kernels.device.request import row_of, scale_of
+from draftproof.kernels.device.law import GROUPED, PIVOTS, bound_of_row, collect_part, narrowed, weigh_pivots
+from draftproof.kernels.device.race import SLOTS
+from draftproof.kernels.device.request import is_raced, row_of, scale_of
 from draftproof.kernels.device.rows import level
 
 ACCEPT = tl.constexpr(0)
@@ -45,6 +47,12 @@ def is_wanted(row_index, first, local, rows, draft_faults, NODES: tl.constexpr, 
 
 
 @triton.jit
+def has_top_p_alone(request, request_params):
+    """Whether a request's rows are bounded by top-p's bracket."""
+    return is_raced(request, request_params) & (tl.load(request_params[2] + request) < 1.0)
+
+
+@triton.jit
 def bracket_of(row_index, turn, num_rows, needed, brackets, PARTS: tl.constexpr):
     """(low, high, mass at and above high) of a row before round `turn`, from the round before it."""
     edge = brackets[0] + 2 * (turn * num_rows + row_index)
@@ -68,10 +76,8 @@ def narrow_kernel(logits, stride, row_params, request_params, masks, exceptions,
     row_index = tl.program_id(0) // PARTS
     part = tl.program_id(0) % PARTS
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
-    temperature = tl.load(request_params[0] + request)
-    top_p = tl.load(request_params[2] + request)
-    listed = (tl.load(request_params[1] + request) > 0) | (tl.load(request_params[3] + request) > -float("inf"))
-    if (temperature > 0) & (top_p < 1.0) & (listed == 0):
+    temperature, top_p = tl.load(request_params[0] + request), tl.load(request_params[2] + request)
+    if has_top_p_alone(request, request_params):
         if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
             needed = top_p * tl.load(rows[5] + row_index)
             low, high, above_mass = bracket_of(row_index, turn, num_rows, needed, brackets, PARTS)
@@ -90,6 +96,31 @@ def narrow_kernel(logits, stride, row_params, request_params, masks, exceptions,
 
 
 @triton.jit
+def collect_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                   vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
+                   TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                   HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, PARTS: tl.constexpr,
+                   WANTED: tl.constexpr):  # fmt: skip
+    """Grid: rows * PARTS. Lists what is left of wanted rows' brackets, each part in its share of the row's list."""
+    row_index = tl.program_id(0) // PARTS
+    part = tl.program_id(0) % PARTS
+    request, first, local, num_nodes = place_of(row_index, row_params, offsets)
+    if has_top_p_alone(request, request_params):
+        if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
+            needed = tl.load(request_params[2] + request) * tl.load(rows[5] + row_index)
+            low, high, above_mass = bracket_of(row_index, turn, num_rows, needed, brackets, PARTS)
+            share = tl.cdiv(num_tiles, PARTS)
+            ROOM: tl.constexpr = LIST // PARTS
+            place = row_index * LIST + part * ROOM
+            num_found = collect_part(
+                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+                scratch[0] + row_index * TILES, part * share, tl.minimum((part + 1) * share, num_tiles),
+                (num_tiles, num_plain, vocab_size), low, high, scratch[6] + place, scratch[7] + place, GROUP, TILE,
+                ROOM, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            tl.store(brackets[3] + row_index * PARTS + part, num_found)
+
+
+@triton.jit
 def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                  vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                  TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr,
@@ -103,18 +134,19 @@ def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, 
         scale = scale_of(temperature)
         largest, total = tl.load(rows[4] + row_index), tl.load(rows[5] + row_index)
         top_p = tl.load(request_params[2] + request)
-        low, high, above_mass = largest, largest, tl.zeros((), tl.float64)
-        k, min_score = tl.load(request_params[1] + request), tl.load(request_params[3] + request)
+        above_mass = tl.zeros((), tl.float64)
         if TOP_P:
-            if (temperature > 0) & (top_p < 1.0) & (k == 0) & (min_score == -float("inf")):
+            if has_top_p_alone(request, request_params):
                 low, high, above_mass = bracket_of(row_index, turn, num_rows, top_p * total, brackets,
                                                    PARTS)  # fmt: skip
         z_bound, id_bound, mass = bound_of_row(
             row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-            scratch[5] + row_index * TILES, scratch[0] + row_index * TILES, scratch[6] + row_index * LIST,
-            scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), scale, level(largest, scale), largest,
-            temperature, total, k, top_p, min_score, low, high, above_mass, TILES, GROUP, TILE, LIST, KEY_SHIFT,
-            HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
+            scratch[5] + row_index * TILES, scratch[0] + row_index * TILES,
+            scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
+            scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, brackets[3] + row_index * PARTS,
+            (num_tiles, num_plain, vocab_size), scale, level(largest, scale), largest, temperature, total,
+            tl.load(request_params[1] + request), top_p, tl.load(request_params[3] + request), above_mass, TILES, GROUP,
+            TILE, LIST, PARTS, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
         tl.store(rows[2] + row_index, z_bound)
         tl.store(rows[3] + row_index, id_bound)
         tl.store(rows[6] + row_index, mass)

@@ -4,13 +4,16 @@ Order of the default chain: min-p, then top-k with ties kept, then top-p over th
 Every filter keeps a prefix of one ranking, so what is kept is one bound. It is searched for over the integers that
 order float32 (`KEY_SHIFT` low bits are the same in all logits and are left out), first among the few tokens above the
 k-th largest of the tiles' maxima, which at least k tokens reach, and over all of the row's tiles if these don't do.
+The few are found by the maxima of groups of tokens, in the tiles that reach that value.
 """
 
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.passes import collect, count_and_mass, list_tiles
+from draftproof.kernels.device.passes import collect, count_and_mass, list_groups, list_tiles
 from draftproof.kernels.device.rows import ordered, unordered
+
+SHORT = tl.constexpr(128)  # lists of no more than so many tokens, most of them, are searched by cheaper code
 
 
 @triton.jit
@@ -37,17 +40,29 @@ def kth_tile_max(tile_max, num_tiles, k, TILES: tl.constexpr):
 
 
 @triton.jit
+def load_list(list_z, list_ids, num_found, LIST: tl.constexpr):
+    """(logits, ids, which are there), [LIST] each."""
+    place = tl.arange(0, LIST)
+    there = place < num_found
+    z = tl.load(list_z + place, mask=there, other=-float("inf"))
+    return z, tl.load(list_ids + place, mask=there, other=0), there
+
+
+@triton.jit
 def keep_of_list(list_z, list_ids, num_found, vocab_size, scale, top, k, top_p, needed_total, LIST: tl.constexpr,
                  KEY_SHIFT: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, mass, enough) for `num_found` <= LIST tokens of a list.
+    """`keep_of_tokens` of the `num_found` <= LIST tokens of a list."""
+    z, ids, alive = load_list(list_z, list_ids, num_found, LIST)
+    return keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total, KEY_SHIFT)
+
+
+@triton.jit
+def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total, KEY_SHIFT: tl.constexpr):
+    """(bound's logit, bound's id, mass, enough) for the tokens [N] that are `alive`.
 
     k: 0 without top-k. needed_total: the mass that top-p is a share of, or a negative number for the survivors' own.
     enough: whether the list holds all that the filters keep.
     """
-    place = tl.arange(0, LIST)
-    alive = place < num_found
-    z = tl.load(list_z + place, mask=alive, other=-float("inf"))
-    ids = tl.load(list_ids + place, mask=alive, other=0)
     key = ordered(z) >> KEY_SHIFT
     weight = tl.where(alive, tl.exp2(tl.fma(z, scale, -top)), 0.0)
     lowest = tl.min(tl.where(alive, key, 2147483647), 0)
@@ -184,25 +199,31 @@ def least_of(largest, temperature, min_score, KEY_SHIFT: tl.constexpr):
 
 
 @triton.jit
-def keep_by_list(row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature, total, k, top_p,
-                 min_score, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr,
+def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
+                 top_p, min_score, TILES: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr,
                  KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(bound's logit, bound's id, mass, how many tokens the list holds; 0 if the list isn't enough).
 
-    total: the row's whole mass, for top-p alone. k: 0 without top-k. top_p: 1 without. min_score: log min_p, or -inf.
+    For rows with top-k or min-p. k: 0 without top-k. top_p: 1 without. min_score: log min_p, or -inf.
     """
     least = least_of(largest, temperature, min_score, KEY_SHIFT)
-    wanted = tl.where(k > 0, k, tl.where(min_score > -float("inf"), shape[0] + 1, 64))
+    wanted = tl.where(k > 0, k, shape[0] + 1)
     start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
-    own_total = tl.where((k > 0) | (min_score > -float("inf")), -1.0, total)
     num_listed = list_tiles(tiles, tile_max, shape[0], start, TILES)
-    num_found = collect(row, tiles, num_listed, shape, start, list_z, list_ids, GROUP, TILE, LIST, HAS_ALLOWED,
-                        HAS_SPECIAL)  # fmt: skip
+    num_groups = list_groups(tiles, num_listed, group_max, groups, start, LIST)
+    num_found = tl.full((), LIST + 1, tl.int32)
+    if num_groups <= LIST:
+        num_found = collect(row, groups, num_groups, shape, start, list_z, list_ids, TILE, LIST, HAS_ALLOWED,
+                            HAS_SPECIAL)  # fmt: skip
     z_bound = tl.full((), -float("inf"), tl.float32)
     id_bound = tl.full((), 0, tl.int32)
     mass = tl.full((), 0.0, tl.float64)
+    own_total = tl.full((), -1.0, tl.float64)
     enough = num_found <= LIST
-    if enough:
+    if num_found <= SHORT:
+        z_bound, id_bound, mass, enough = keep_of_list(list_z, list_ids, num_found, shape[2], scale, top, k, top_p,
+                                                       own_total, SHORT, KEY_SHIFT)  # fmt: skip
+    elif enough:
         z_bound, id_bound, mass, enough = keep_of_list(list_z, list_ids, num_found, shape[2], scale, top, k, top_p,
                                                        own_total, LIST, KEY_SHIFT)  # fmt: skip
     return z_bound, id_bound, mass, tl.where(enough, num_found, 0)

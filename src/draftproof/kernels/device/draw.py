@@ -12,7 +12,7 @@ winners, filters that keep more than a list holds) is left to `rescue`, for rows
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.boundary import keep_by_list, keep_of_row, least_of
+from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, least_of, load_list
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, score
 from draftproof.kernels.device.passes import count_and_mass, first_at, list_tiles, race_above, settle
 from draftproof.kernels.device.rows import above, level, load_tiles
@@ -82,86 +82,140 @@ def surely_kept(tile_max, tile_mass, num_tiles, scale, top, largest, top_p, z, T
 
 
 @triton.jit
-def mass_of_part(row, tile_max, first, last, shape, scale, top, z_bound, id_bound, GROUP: tl.constexpr,
-                 TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """The mass of tokens that rank before the bound in tiles `first` to `last` - 1, in units of 2^-40.
+def masses_of_part(row, tile_max, first, last, shape, scale, top, bounds, GROUP: tl.constexpr, TILE: tl.constexpr,
+                   HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Masses of tokens that rank before each of three bounds, in tiles `first` to `last` - 1, units of 2^-40.
 
+    bounds: ((logit, id), (logit, id), (logit, id)), the later ones never ranking after the first.
     Integers, so that the sum over parts is the same however many they are: a row's token must not depend on how many
     rows share its batch. A tile's own sum is float32, in one order.
     """
-    mass = tl.zeros((GROUP,), tl.int64)
+    z0, id0 = bounds[0]
+    z1, id1 = bounds[1]
+    z2, id2 = bounds[2]
+    mass0 = tl.zeros((GROUP,), tl.int64)
+    mass1, mass2 = mass0, mass0
     for start in range(first, last, GROUP):
         tile = start + tl.arange(0, GROUP)
         reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
-        z, ids = load_tiles(row, tl.where(reach >= z_bound, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
-                            HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        weights = tl.where(above(z, ids, z_bound, id_bound), tl.exp2(tl.fma(z, scale, -top)), 0.0)
-        mass += (tl.sum(weights, 1).to(tl.float64) * UNITS).to(tl.int64)
-    return tl.sum(mass, 0)
+        if tl.max(reach, 0) >= z0:
+            z, ids = load_tiles(row, tl.where(reach >= z0, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
+                                HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            weights = tl.exp2(tl.fma(z, scale, -top))
+            mass0 += units(tl.sum(tl.where(above(z, ids, z0, id0), weights, 0.0), 1))
+            mass1 += units(tl.sum(tl.where(above(z, ids, z1, id1), weights, 0.0), 1))
+            mass2 += units(tl.sum(tl.where(above(z, ids, z2, id2), weights, 0.0), 1))
+    return tl.sum(mass0, 0), tl.sum(mass1, 0), tl.sum(mass2, 0)
+
+
+@triton.jit
+def units(mass):
+    """A float32 mass in units of 2^-40."""
+    return (mass.to(tl.float64) * UNITS).to(tl.int64)
 
 
 @triton.jit
 def draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature, largest, vocab_size,
                  LIST: tl.constexpr):  # fmt: skip
     """The winner's id among the tokens of a list that rank up to (z_bound, id_bound)."""
-    place = tl.arange(0, LIST)
-    z = tl.load(list_z + place, mask=place < num_found, other=-float("inf"))
-    ids = tl.load(list_ids + place, mask=place < num_found, other=0)
+    z, ids, there = load_list(list_z, list_ids, num_found, LIST)
     words = field_at(ids, noise)
-    kept = (place < num_found) & above(z, ids, z_bound, id_bound + 1)
+    kept = there & above(z, ids, z_bound, id_bound + 1)
     scores = tl.where(kept, score(z * scale, words), -float("inf"))
     best = tl.max(scores, 0)
     close = kept & (scores >= best - nearness(best))
     winner = tl.min(tl.where(scores == best, ids, vocab_size), 0)
     if tl.sum(close.to(tl.int32), 0) > 1:
-        exact = tl.where(close, exact_score(z, largest, temperature, words), -float("inf"))
-        winner = tl.min(tl.where(exact == tl.max(exact, 0), ids, vocab_size), 0)
+        # Few are close, so they are scored one by one, in the order of their ids.
+        exact_best = tl.full((), -float("inf"), tl.float64)
+        token_id = tl.min(tl.where(close, ids, vocab_size), 0)
+        while token_id < vocab_size:
+            token_z = tl.max(tl.where(close & (ids == token_id), z, -float("inf")), 0)
+            exact = exact_score(token_z, largest, temperature, field_at(token_id, noise))
+            winner = tl.where(exact > exact_best, token_id, winner)
+            exact_best = tl.maximum(exact, exact_best)
+            token_id = tl.min(tl.where(close & (ids > token_id), ids, vocab_size), 0)
     return winner
 
 
 @triton.jit
-def pick(row, noise, tiles, tile_max, tile_mass, racers, list_z, list_ids, shape, largest, scale, temperature, k, top_p,
-         min_score, num_racers, part, part_mass, RACERS: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr,
-         TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
+def next_contender(token, z, unsure, racers, num_racers, vocab_size, RACERS: tl.constexpr):
+    """The contender that ranks before (token, z); unsure if it is, or if that one was."""
+    other, other_z, doubt = contender(racers, num_racers, z, token, vocab_size, RACERS)
+    unsure = unsure | doubt
+    return tl.where(unsure, token, other), tl.where(unsure, z, other_z), unsure
+
+
+@triton.jit
+def pick_raced(row, tile_max, tile_mass, racers, shape, largest, scale, top, top_p, num_racers, part, part_mass,
+               RACERS: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+               PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+               TOP_P: tl.constexpr):  # fmt: skip
+    """(tokens, state, mass that top-p wants) of a row that was raced over all its tokens."""
+    winner, z, unsure = contender(racers, num_racers, -float("inf"), shape[2] + 1, shape[2], RACERS)
+    needed = tl.full((), 0.0, tl.float64)
+    state = tl.where(unsure, LEFT, DRAWN)
+    none = tl.full((), -1, tl.int32)
+    second, third = none, none
+    if TOP_P:
+        if (top_p < 1.0) & (unsure == 0):
+            kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
+            if not kept:
+                state = tl.full((), SUMMED, tl.int32)
+                token1, z1, unsure1 = next_contender(winner, z, unsure, racers, num_racers, shape[2], RACERS)
+                token2, z2, unsure2 = next_contender(token1, z1, unsure1, racers, num_racers, shape[2], RACERS)
+                second, third = tl.where(unsure1, -1, token1), tl.where(unsure2, -1, token2)
+                share: tl.constexpr = TILES // PARTS
+                mass0, mass1, mass2 = masses_of_part(
+                    row, tile_max, part * share, tl.minimum((part + 1) * share, shape[0]), shape, scale, top,
+                    ((z, winner), (z1, token1), (z2, token2)), GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                tl.store(part_mass + part, mass0)
+                tl.store(part_mass + PARTS + part, mass1)
+                tl.store(part_mass + 2 * PARTS + part, mass2)
+    return (winner, second, third), state, needed
+
+
+@triton.jit
+def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list_z, list_ids, shape, largest, scale,
+         temperature, k, top_p, min_score, num_racers, part, part_mass, RACERS: tl.constexpr, TILES: tl.constexpr,
+         GROUP: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
          HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
-    """(token, state, mass that top-p wants) of a healthy row, by one of its PARTS programs.
+    """(three tokens, state, mass that top-p wants) of a healthy row, by one of its PARTS programs.
 
     TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p.
-    SUMMED: the token is kept iff the sum of the parts' masses, one written by each program, is below what is wanted.
+    DRAWN: the first token. SUMMED: the first of the tokens whose mass before it, the sum of the parts' masses, one
+    written by each program, is below what is wanted; -1 stands for tokens that aren't certain, and LEFT for none.
     """
     top = level(largest, scale)
-    winner = tl.full((), 0, tl.int32)
+    none = tl.full((), -1, tl.int32)
+    tokens = (none, none, none)
     state = tl.full((), DRAWN, tl.int32)
     needed = tl.full((), 0.0, tl.float64)
     if temperature == 0:
         if part == 0:
             num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
-            winner = first_at(row, tiles, num_listed, shape, largest, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
+            winner = first_at(row, tiles, num_listed, shape, largest, 1, TILE, HAS_ALLOWED, HAS_SPECIAL)
+            tokens = (winner, none, none)
     elif (k == 0) & (min_score == -float("inf")):
-        winner, z, unsure = contender(racers, num_racers, -float("inf"), shape[2] + 1, shape[2], RACERS)
-        if unsure:
-            state = tl.full((), LEFT, tl.int32)
-        elif TOP_P:
-            if top_p < 1.0:
-                kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
-                if not kept:
-                    state = tl.full((), SUMMED, tl.int32)
-                    share: tl.constexpr = TILES // PARTS
-                    before = mass_of_part(row, tile_max, part * share, tl.minimum((part + 1) * share, shape[0]), shape,
-                                          scale, top, z, winner, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-                    tl.store(part_mass + part, before)
+        tokens, state, needed = pick_raced(row, tile_max, tile_mass, racers, shape, largest, scale, top, top_p,
+                                           num_racers, part, part_mass, RACERS, TILES, GROUP, TILE, PARTS, HAS_ALLOWED,
+                                           HAS_SPECIAL, TOP_P)  # fmt: skip
     elif LISTS:
         if part == 0:
             z_bound, id_bound, kept_mass, num_found = keep_by_list(
-                row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature,
-                tl.full((), 0.0, tl.float64), k, top_p, min_score, TILES, GROUP, TILE, LIST, KEY_SHIFT, HAS_ALLOWED,
-                HAS_SPECIAL)  # fmt: skip
-            if num_found > 0:
+                row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
+                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            winner = none
+            if num_found == 0:
+                state = tl.full((), LEFT, tl.int32)
+            elif num_found <= SHORT:
+                winner = draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature,
+                                      largest, shape[2], SHORT)  # fmt: skip
+            else:
                 winner = draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature,
                                       largest, shape[2], LIST)  # fmt: skip
-            else:
-                state = tl.full((), LEFT, tl.int32)
-    return winner, state, needed
+            tokens = (winner, none, none)
+    return tokens, state, needed
 
 
 @triton.jit

@@ -4,15 +4,16 @@ Law: p(v) = 2^(y - top) / mass for kept v, else 0; y = z / (T log 2). Greedy row
 
 Top-p alone may keep thousands of tokens. Its bound is narrowed down in rounds over all of the row, many programs a row:
 each weighs the tokens above 8 pivots, in integers, so that the sum doesn't depend on how many programs there were. The
-bracket begins where V tokens weigh less than what may be dropped, and ends in a list of few tokens that is searched.
+bracket begins where V tokens weigh less than what may be dropped. What is left of it is listed, part by part, and the
+few tokens there are searched.
 """
 
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.boundary import keep_by_list, keep_of_list, keep_of_row, least_of
+from draftproof.kernels.device.boundary import keep_by_list, keep_of_row, keep_of_tokens, least_of
 from draftproof.kernels.device.draw import UNITS
-from draftproof.kernels.device.passes import first_at, list_tiles, read_group
+from draftproof.kernels.device.passes import append, first_at, list_tiles
 from draftproof.kernels.device.rows import load_tiles
 
 PIVOTS = tl.constexpr(8)
@@ -106,30 +107,48 @@ def weigh_pivots(row, tile_max, first, last, shape, scale, top, low, high, out, 
 
 
 @triton.jit
-def collect_between(row, tiles, num_listed, shape, low, high, list_z, list_ids, GROUP: tl.constexpr, TILE: tl.constexpr,
-                    LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Writes (logit, id) of listed tokens with low <= z < high; returns how many there are, also beyond LIST."""
+def collect_part(row, tile_max, first, last, shape, low, high, list_z, list_ids, GROUP: tl.constexpr,
+                 TILE: tl.constexpr, ROOM: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Writes the tokens with low <= z < high in tiles `first` to `last` - 1; returns how many, also beyond ROOM."""
     num_found = tl.zeros((), tl.int32)
-    for start in range(0, num_listed, GROUP):
-        if num_found <= LIST:
-            z, ids = read_group(row, tiles, start, num_listed, shape, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
-            z = tl.reshape(z, (GROUP * TILE,))
-            ids = tl.reshape(ids, (GROUP * TILE,))
-            hit = (z >= low) & (z < high) & (z > -float("inf"))
-            place = num_found + tl.cumsum(hit.to(tl.int32), 0) - 1
-            tl.store(list_z + place, z + 0.0, mask=hit & (place < LIST))
-            tl.store(list_ids + place, ids, mask=hit & (place < LIST))
-            num_found += tl.sum(hit.to(tl.int32), 0)
-    tl.debug_barrier()
+    for start in range(first, last, GROUP):
+        tile = start + tl.arange(0, GROUP)
+        reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
+        z, ids = load_tiles(row, tl.where(reach >= low, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
+                            HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        z = tl.reshape(z, (GROUP * TILE,))
+        hit = (z >= low) & (z < high) & (z > -float("inf"))
+        num_found = append(z, tl.reshape(ids, (GROUP * TILE,)), hit, list_z, list_ids, num_found, ROOM)
     return num_found
 
 
 @triton.jit
-def bound_of_row(row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature, total, k, top_p,
-                 min_score, low, high, above_mass, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
-                 LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-                 TOP_P: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, kept mass) of a healthy row. low, high, above_mass: top-p's bracket.
+def keep_of_parts(list_z, list_ids, counts, vocab_size, scale, top, top_p, total, above_mass, LIST: tl.constexpr,
+                  PARTS: tl.constexpr, KEY_SHIFT: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, mass, enough) under top-p, from a bracket's tokens as its parts listed them."""
+    ROOM: tl.constexpr = LIST // PARTS
+    place = tl.arange(0, LIST)
+    there = place % ROOM < tl.load(counts + place // ROOM)
+    z = tl.load(list_z + place, mask=there, other=-float("inf"))
+    ids = tl.load(list_ids + place, mask=there, other=0)
+    # What the list has to supply, as a share of something larger than it.
+    share = (top_p * total - above_mass) / (2.0 * total)
+    z_bound, id_bound, mass, enough = keep_of_tokens(z, ids, there, vocab_size, scale, top, 0, share, 2.0 * total,
+                                                     KEY_SHIFT)  # fmt: skip
+    mass += above_mass
+    return z_bound, id_bound, mass, enough & (tl.max(tl.load(counts + tl.arange(0, PARTS)), 0) <= ROOM)
+
+
+@triton.jit
+def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, counts, shape, scale, top, largest,
+                 temperature, total, k, top_p, min_score, above_mass, TILES: tl.constexpr, GROUP: tl.constexpr,
+                 TILE: tl.constexpr, LIST: tl.constexpr, PARTS: tl.constexpr, KEY_SHIFT: tl.constexpr,
+                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
+                 LISTS: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, kept mass) of a healthy row.
+
+    counts: how many tokens of top-p's bracket each part has listed; above_mass: the mass above it.
 
     TOP_P, LISTS: whether any row of the batch has top-p alone; top-k or min-p.
     """
@@ -144,8 +163,8 @@ def bound_of_row(row, tiles, tile_max, list_z, list_ids, shape, scale, top, larg
     elif (k > 0) | (min_score > -float("inf")):
         if LISTS:
             z_bound, id_bound, mass, num_found = keep_by_list(
-                row, tiles, tile_max, list_z, list_ids, shape, scale, top, largest, temperature, total, k, top_p,
-                min_score, TILES, GROUP, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
+                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
             if num_found == 0:
                 least = least_of(largest, temperature, min_score, KEY_SHIFT)
                 z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p,
@@ -153,17 +172,9 @@ def bound_of_row(row, tiles, tile_max, list_z, list_ids, shape, scale, top, larg
                                                       HAS_SPECIAL)  # fmt: skip
     elif TOP_P:
         if top_p < 1.0:
-            num_listed = list_tiles(tiles, tile_max, shape[0], low, TILES)
-            num_found = collect_between(row, tiles, num_listed, shape, low, high, list_z, list_ids, GROUP, TILE, LIST,
-                                        HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            enough = num_found <= LIST
-            if enough:
-                # What the list has to supply, as a share of something larger than it.
-                share = (top_p * total - above_mass) / (2.0 * total)
-                z_bound, id_bound, mass, enough = keep_of_list(
-                    list_z, list_ids, num_found, shape[2], scale, top, 0, share, 2.0 * total, LIST,
-                    KEY_SHIFT)  # fmt: skip
-                mass += above_mass
+            z_bound, id_bound, mass, enough = keep_of_parts(
+                list_z, list_ids, counts, shape[2], scale, top, top_p, total, above_mass, LIST, PARTS,
+                KEY_SHIFT)  # fmt: skip
             if not enough:
                 z_bound, id_bound, mass = keep_of_row(
                     row, tiles, tile_max, shape, scale, top, largest, tl.full((), -float("inf"), tl.float32), 0, top_p,

@@ -8,7 +8,11 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.noise import exact_score, field_at, score
-from draftproof.kernels.device.rows import above, load_tiles
+from draftproof.kernels.device.race import SLOTS
+from draftproof.kernels.device.rows import above, load_places, load_tiles
+
+GROUPS_AT_ONCE = tl.constexpr(1024)
+TOKENS_AT_ONCE = tl.constexpr(512)
 
 
 @triton.jit
@@ -112,19 +116,47 @@ def settle(row, tiles, num_listed, shape, noise, scale, temperature, reference, 
 
 
 @triton.jit
-def collect(row, tiles, num_listed, shape, z_bound, list_z, list_ids, GROUP: tl.constexpr, TILE: tl.constexpr,
-            LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Writes (logit, id) of the listed tokens of at least `z_bound`; returns how many there are, also beyond LIST."""
+def list_groups(tiles, num_listed, group_max, groups, z_bound, LIST: tl.constexpr):
+    """Writes the listed tiles' groups that may hold a logit of `z_bound`; returns how many, also beyond LIST.
+
+    A group is the tokens of one slot in one tile, numbered tile * SLOTS + slot.
+    """
+    at = tl.arange(0, GROUPS_AT_ONCE)
     num_found = tl.zeros((), tl.int32)
-    for start in range(0, num_listed, GROUP):
-        if num_found <= LIST:
-            z, ids = read_group(row, tiles, start, num_listed, shape, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
-            z = tl.reshape(z, (GROUP * TILE,))
-            ids = tl.reshape(ids, (GROUP * TILE,))
-            hit = (z >= z_bound) & (z > -float("inf"))
-            place = num_found + tl.cumsum(hit.to(tl.int32), 0) - 1
-            tl.store(list_z + place, z + 0.0, mask=hit & (place < LIST))
-            tl.store(list_ids + place, ids, mask=hit & (place < LIST))
-            num_found += tl.sum(hit.to(tl.int32), 0)
+    for start in range(0, num_listed, GROUPS_AT_ONCE // SLOTS):
+        inside = start + at // SLOTS < num_listed
+        group = tl.load(tiles + start + at // SLOTS, mask=inside, other=0) * SLOTS + at % SLOTS
+        bits = tl.load(group_max + group, mask=inside, other=-128)  # -inf
+        reach = (bits.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+        hit = (reach >= z_bound) & (reach > -float("inf"))
+        place = num_found + tl.cumsum(hit.to(tl.int32), 0) - 1
+        tl.store(groups + place, group, mask=hit & (place < LIST))
+        num_found += tl.sum(hit.to(tl.int32), 0)
     tl.debug_barrier()
     return num_found
+
+
+@triton.jit
+def collect(row, groups, num_groups, shape, z_bound, list_z, list_ids, TILE: tl.constexpr, LIST: tl.constexpr,
+            HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Writes (logit, id) of the groups' tokens of at least `z_bound`; returns how many there are, also beyond LIST."""
+    SIZE: tl.constexpr = TILE // SLOTS
+    at = tl.arange(0, TOKENS_AT_ONCE)
+    within = at % SIZE
+    num_found = tl.zeros((), tl.int32)
+    for start in range(0, num_groups, TOKENS_AT_ONCE // SIZE):
+        group = tl.load(groups + start + at // SIZE, mask=start + at // SIZE < num_groups, other=shape[0] * SLOTS)
+        place = (group // SLOTS) * TILE + 4 * ((within // 4) * SLOTS + group % SLOTS) + within % 4
+        z, ids = load_places(row, place, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+        num_found = append(z, ids, (z >= z_bound) & (z > -float("inf")), list_z, list_ids, num_found, LIST)
+    tl.debug_barrier()
+    return num_found
+
+
+@triton.jit
+def append(z, ids, hit, list_z, list_ids, num_found, LIST: tl.constexpr):
+    """Writes the tokens [N] that `hit` names behind the `num_found` that a list holds; returns how many it has then."""
+    place = num_found + tl.cumsum(hit.to(tl.int32), 0) - 1
+    tl.store(list_z + place, z + 0.0, mask=hit & (place < LIST))
+    tl.store(list_ids + place, ids, mask=hit & (place < LIST))
+    return num_found + tl.sum(hit.to(tl.int32), 0)

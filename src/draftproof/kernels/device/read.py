@@ -9,20 +9,30 @@ import triton.language as tl
 
 from draftproof.kernels.device.noise import field_at, philox4, score, screened
 from draftproof.kernels.device.race import PART, SLOTS, empty_slots, entered, finished, nothing_found, ranked
-from draftproof.kernels.device.rows import larger, level, load_packed, load_quads, max_or_nan, plain_only, unpack
+from draftproof.kernels.device.rows import (
+    coarse,
+    larger,
+    level,
+    load_packed,
+    load_quads,
+    max_or_nan,
+    plain_only,
+    unpack,
+)
 
 
 @triton.jit
-def read_split(row, quads_ptr, noise, scale, races, split, tile_max, tile_mass, racers, RACERS: tl.constexpr,
+def read_split(row, quads_ptr, noise, scale, races, split, tile_max, tile_mass, group_max, racers, RACERS: tl.constexpr,
                num_tiles, tiles_per_split, num_exceptions, vocab_size, num_splits, TILE: tl.constexpr,
                PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-               HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr):  # fmt: skip
+               HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr):  # fmt: skip
     """Reads one split. Pointers are at the row's own entries; the split after the last plain one holds the exceptions.
 
     scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is raced here; 0 for all without RACE.
     Writes tile_max (logits, NaN where a tile has one; infinite for raced rows without MASS, which don't ask),
     tile_mass (sum of 2^(y - largest y of the tile)), and for the split its three best scores, the ids and logits of
-    the two best. racers: (scores [3, RACERS], ids [2, RACERS], logits [2, RACERS]), pointers.
+    the two best. racers: (scores [3, RACERS], ids [2, RACERS], logits [2, RACERS]), pointers. GROUPS: rows that aren't
+    raced write group_max, the largest logit of each slot of each tile, too.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     num_quads = (vocab_size + 3) // 4
@@ -50,8 +60,12 @@ def read_split(row, quads_ptr, noise, scale, races, split, tile_max, tile_mass, 
             z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
             of_quad = larger(larger(z0, z1), larger(z2, z3))
             if measures:
-                largest = max_or_nan(tl.reduce(of_quad, 0, larger))
+                of_group = tl.reduce(of_quad, 0, larger)
+                largest = max_or_nan(of_group)
                 tl.store(tile_max + tile, largest)
+                if GROUPS:
+                    if races == 0:
+                        tl.store(group_max + tile * SLOTS + tl.arange(0, SLOTS), coarse(of_group))
                 if MASS:
                     top = level(largest, scale)
                     low_half = tl.exp2(tl.fma(z0, scale, -top)) + tl.exp2(tl.fma(z1, scale, -top))
@@ -75,6 +89,10 @@ def read_split(row, quads_ptr, noise, scale, races, split, tile_max, tile_mass, 
             largest = max_or_nan(z)
             faulty = faulty | (largest != largest)
             tl.store(tile_max + num_tiles + chunk, largest)
+            if GROUPS:
+                if races == 0:
+                    of_group = tl.max(tl.max(tl.reshape(z, (GROUP, SLOTS, 4)), 2), 0)
+                    tl.store(group_max + (num_tiles + chunk) * SLOTS + tl.arange(0, SLOTS), coarse(of_group))
             if MASS:
                 tl.store(tile_mass + num_tiles + chunk, tl.sum(tl.exp2(tl.fma(z, scale, -level(largest, scale))), 0))
         if RACE:

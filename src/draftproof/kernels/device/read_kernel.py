@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.read import read_split
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 
@@ -12,7 +13,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 tiles_per_split, vocab_size, num_plain_splits, TILE: tl.constexpr, TILES: tl.constexpr,
                 RACERS: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
-                MASS: tl.constexpr):  # fmt: skip
+                MASS: tl.constexpr, GROUPS: tl.constexpr):  # fmt: skip
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced."""
     num_splits = num_plain_splits + HAS_SPECIAL
     row_index = tl.program_id(0) // num_splits
@@ -24,7 +25,8 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     read_split(row, quads + row_index.to(tl.int64) * quad_stride, noise, scale, races, split,
                scratch[0] + row_index * TILES, scratch[1] + row_index * TILES,
+               scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS),
                (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
                 scratch[4] + row_index * (2 * RACERS)), RACERS, num_plain, tiles_per_split,
                exceptions[2], vocab_size, num_plain_splits, TILE, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, RACE,
-               MASS)  # fmt: skip
+               MASS, GROUPS)  # fmt: skip

@@ -85,16 +85,24 @@ def plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED: tl.constexpr, 
 def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(z [G, TILE] float32, token ids [G, TILE] int32) of tiles `tile` [G]; -inf where there is no token."""
-    ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    plain = (tile < num_plain)[:, None] & (ids < vocab_size)
+    places = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    return load_places(row, places, num_tiles, num_plain, vocab_size, TILE, HAS_ALLOWED, HAS_SPECIAL)
+
+
+@triton.jit
+def load_places(row, places, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(z float32, token ids int32) at `places` (any shape), tile * TILE + place in it; -inf where no token is."""
+    ids = places
+    plain = places < vocab_size
     if HAS_ALLOWED:
         plain = plain & (((tl.load(row[1] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) != 0)
     if HAS_SPECIAL:
         plain = plain & (((tl.load(row[2] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) == 0)
     z = tl.load(row[0] + ids, mask=plain, other=-float("inf")).to(tl.float32)
     if HAS_SPECIAL:
-        place = ids - num_plain * TILE
-        extra = ((tile >= num_plain) & (tile < num_tiles))[:, None] & (ids >= 0)
+        place = places - num_plain * TILE
+        extra = (place >= 0) & (places < num_tiles * TILE)
         z = tl.where(extra, tl.load(row[4] + place, mask=extra, other=-float("inf")), z)
         ids = tl.where(extra, tl.load(row[3] + place, mask=extra, other=0), ids)
     return z, ids
@@ -123,6 +131,13 @@ def ordered(z):
 def unordered(key):
     """The float32 of an `ordered` integer."""
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def coarse(z):
+    """The upper 16 bits of the lowest bfloat16 that is at least z."""
+    bits = z.to(tl.int32, bitcast=True)
+    return ((bits + tl.where(bits < 0, 0, 0xFFFF)) >> 16).to(tl.int16)
 
 
 @triton.jit

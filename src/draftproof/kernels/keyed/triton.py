@@ -3,7 +3,8 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.draw import LEFT, OK, SUMMED, UNITS, health, pick, rescue
+from draftproof.kernels.device.draw import DRAWN, LEFT, OK, SUMMED, UNITS, health, pick, rescue
+from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import max_or_nan
 
@@ -14,7 +15,10 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
                 LISTS: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, PARTS])."""
+    """Grid: rows * PARTS. What `pick` says of each row.
+
+    drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens).
+    """
     row_index = tl.program_id(0) // PARTS
     part = tl.program_id(0) % PARTS
     request = tl.load(row_params[0] + row_index)
@@ -24,27 +28,39 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     racer = tl.arange(0, RACERS)
     scores = tl.load(scratch[2] + row_index * (3 * RACERS) + racer, mask=racer < num_racers, other=-float("inf"))
     fault = health(tl.where(is_raced(request, request_params), max_or_nan(scores), largest))
-    token = tl.full((), -1, tl.int32)
+    none = tl.full((), -1, tl.int32)
+    tokens = (none, none, none)
     state = tl.full((), 0, tl.int32)
     wanted = tl.full((), 0.0, tl.float64)
     if fault == OK:
         temperature = tl.load(request_params[0] + request)
-        token, state, wanted = pick(
+        tokens, state, wanted = pick(
             row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
             noise_of(row_index, request, row_params, request_params),
             scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
+            scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
             scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest,
             scale_of(temperature), temperature, tl.load(request_params[1] + request),
             tl.load(request_params[2] + request), tl.load(request_params[3] + request), num_racers, part,
-            drawn[4] + row_index * PARTS, RACERS, TILES, GROUP, TILE, LIST, KEY_SHIFT, PARTS, HAS_ALLOWED, HAS_SPECIAL,
-            TOP_P, LISTS)  # fmt: skip
+            drawn[4] + row_index * (3 * PARTS), RACERS, TILES, GROUP, TILE, LIST, KEY_SHIFT, PARTS, HAS_ALLOWED,
+            HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
     if part == 0:
-        tl.store(drawn[0] + row_index, token)
+        tl.store(drawn[0] + row_index, tokens[0])
         tl.store(drawn[1] + row_index, fault)
         tl.store(drawn[2] + row_index, state)
         tl.store(drawn[3] + row_index, wanted)
+        if TOP_P:
+            tl.store(drawn[5] + row_index, tokens[1])
+            tl.store(drawn[6] + row_index, tokens[2])
+
+
+@triton.jit
+def mass_before(masses, rows, rank, summed, PARTS: tl.constexpr):
+    """[NODES] float64: the mass before rows' contenders of one rank, in units of 2^-40."""
+    place = (rows[:, None] * 3 + rank) * PARTS + tl.arange(0, PARTS)[None, :]
+    return tl.sum(tl.load(masses + place, mask=summed[:, None], other=0), 1).to(tl.float64)
 
 
 @triton.jit
@@ -67,12 +83,16 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     states = tl.load(drawn[2] + first + node, mask=inside, other=0)
     if FILTERS:
         wanted = tl.load(drawn[3] + first + node, mask=inside, other=0.0)
-        part = tl.arange(0, PARTS)
-        place = (first + node)[:, None] * PARTS + part[None, :]
         summed = inside & (states == SUMMED)
-        masses = tl.load(drawn[4] + place, mask=summed[:, None], other=0)
-        kept = tl.sum(masses, 1).to(tl.float64) < wanted * UNITS
-        states = tl.where(summed, tl.where(kept, OK, LEFT), states)
+        states = tl.where(summed, LEFT, states)
+        first_tokens = tokens
+        for rank in tl.static_range(2, -1, -1):
+            ranked = first_tokens
+            if rank > 0:
+                ranked = tl.load(drawn[4 + rank] + first + node, mask=summed, other=-1)
+            kept = summed & (ranked >= 0) & (mass_before(drawn[4], first + node, rank, summed, PARTS) < wanted * UNITS)
+            tokens = tl.where(kept, ranked, tokens)
+            states = tl.where(kept, DRAWN, states)
     is_node = inside & (node > 0)
     drafted = tl.load(draft[1] + first + node, mask=is_node, other=-2)
     parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)

@@ -62,8 +62,8 @@ class TargetProbsKernel:
         read_kernel[(plan.num_rows * plan.num_racers,)](
             logits, quads, logits.stride(0), quads.stride(0), *common[2:], self._scratch, plan.num_plain,
             plan.tiles_per_split, plan.vocab_size, plan.splits, TILES=plan.tiles, RACERS=plan.racers,
-            PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=False, MASS=True, num_warps=1,
-            **sizes,
+            PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=False, MASS=requests.races,
+            GROUPS=requests.lists, num_warps=1, **sizes,
         )  # fmt: skip
         measure_kernel[(plan.num_rows,)](
             common[2], common[3], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,

@@ -111,7 +111,7 @@ class RatioKernel:
         tiles = {"TILES": plan.tiles}
         head = (*common, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
-                  values, temperature, flags, law)  # fmt: skip
+                  values, temperature, requests, flags, law)  # fmt: skip
         draft_plan = self._draft_plan or plan
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
@@ -161,6 +161,7 @@ def read_pair(
     chain: tuple[Any, ...],
     values: tuple[Any, ...],
     temperature: torch.Tensor,
+    requests: Requests,
     flags: dict[str, bool],
     law: int,
 ) -> None:
@@ -178,5 +179,5 @@ def read_pair(
         sizes.num_plain, sizes.tiles_per_split, draft_splits, TILE=plan.tile, TILES=plan.tiles, RACERS=plan.racers,
         PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
         DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
-        LAW=law if draft_plan is not None else 0, num_warps=1, **flags,
+        LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1, **flags,
     )  # fmt: skip

@@ -90,6 +90,6 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
             kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
             if needs * needed * 0.99999 >= own:
                 state = tl.full((), REJECT, tl.int32)
-            elif kept & (needs * total * 1.00001 < own):
+            elif kept & (needs * tl.minimum(total, needed + own) * 1.00001 < own):
                 state = tl.full((), ACCEPT, tl.int32)
     return state, draft_fault
