@@ -17,7 +17,7 @@ PACKAGE = "draftproof"
 ROOT = "draftproof"
 
 BASE = frozenset(
-    "core draft keys laws params sampler_fields refusals structured validation config errors noise philox".split()
+    "core draft keys laws params sampler_fields refusals structured validation config errors noise philox race".split()
 )
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}

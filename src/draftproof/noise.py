@@ -18,10 +18,8 @@ costs. A call serves four tokens.
 
 A field's token has v = (k + 1/2) / 2^32, k its 32-bit word, and the exponential value
 E = -log(1 - v); 1 - v is exact in float64. The Gumbel value is G = -log E, and
-argmax(log w + G) = argmin E / w, the race that `choice` runs. It needs no logarithm except among
-the few tokens that can still win: E >= v, so a token whose v / w exceeds the best known E / w is
-out. Survivors are compared in float64 by `_negated_log`, which is written out in operations that
-IEEE 754 rounds alike everywhere, so that two devices never order a near tie differently.
+argmax(log w + G) = argmin E / w, the race that `choice` runs; race.py has it, and the bounds by which
+most tokens need no logarithm, and many no word.
 
 What 32 bits cost: G lies in [-3.13, 22.88]. Tokens that stand 18, 20 and 22 nats below the best lose
 1e-5, 5e-4 and 3 % of their mass; from 23 nats on they are never drawn against a token of
@@ -34,14 +32,16 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.core import Key, Number, Purpose, Weights
-from draftproof.errors import LawError, ParameterError
-from draftproof.philox import MASK, ROUNDS, field_words, philox4x32
+from draftproof.core import Key, Number, Weights
+from draftproof.errors import ParameterError
+from draftproof.philox import MASK, ROUNDS, block_words, field_words, key_schedule, philox4x32
+from draftproof.race import BLOCK, blocks_that_can_win, race, race_of_few
 
 __all__ = ["LAYOUT_VERSION", "ROUNDS", "KeyedNoise", "fresh_seed", "philox4x32", "race"]
 
@@ -50,7 +50,8 @@ LAYOUT_VERSION: Final = 1
 _SEED_LIMIT: Final = 1 << 64
 _INDEX_LIMIT: Final = 1 << 24
 _NUM_CACHED_FIELDS: Final = 24
-_NUM_WORD_BY_WORD: Final = 8  # tokens that are quicker drawn one by one than as an array
+_FEW: Final = 16  # tokens, or blocks, that are quicker drawn one by one than as an array
+_MANY: Final = 4096  # tokens from which on it pays to ask which can win
 
 
 def fresh_seed() -> int:
@@ -65,7 +66,7 @@ class KeyedNoise:
     Raises ParameterError outside these.
     """
 
-    __slots__ = ("_fields", "_key", "sample_index", "seed")
+    __slots__ = ("_fields", "_key", "_schedule", "sample_index", "seed")
 
     def __init__(self, seed: int, sample_index: int = 0) -> None:
         if not 0 <= seed < _SEED_LIMIT:
@@ -73,7 +74,8 @@ class KeyedNoise:
         if not 0 <= sample_index <= MASK:
             raise ParameterError("sample_index", sample_index, "an integer of 32 bits, 0 to 2**32 - 1")
         self.seed, self.sample_index = seed, sample_index
-        self._key = (seed & MASK, seed >> 32)
+        self._key = (int(seed) & MASK, int(seed) >> 32)
+        self._schedule = key_schedule(self._key)
         self._fields: OrderedDict[Key, NDArray[np.uint32]] = OrderedDict()
 
     def coin(self, key: Key, numerator: Number, denominator: Number = 1) -> bool:
@@ -82,7 +84,7 @@ class KeyedNoise:
 
     def uniform(self, key: Key) -> float:
         """The coin of `key`: (k + 1/2) / 2^52 with a 52-bit k, strictly between 0 and 1."""
-        high, low, _, _ = philox4x32(self._counter(key, 0), self._key)
+        high, low, _, _ = block_words((0, *self._counter(key)), self._schedule)
         return float(((high << 20 | low >> 12) + 0.5) * 2.0**-52)
 
     def choice(self, key: Key, weights: Weights, token_ids: NDArray[np.int64] | None = None) -> int:
@@ -91,9 +93,26 @@ class KeyedNoise:
         token_ids: [K] ascending ids, None for 0..K-1. Ties go to the lowest id; a weight of zero
         never wins. Raises LawError if no weight is positive and finite.
         """
-        integers = self.field(key, len(weights)) if token_ids is None else self.field_at(key, token_ids)
-        winner = race(integers, weights)
-        return winner if token_ids is None else int(token_ids[winner])
+        if len(weights) <= _FEW:
+            ids = range(len(weights)) if token_ids is None else token_ids.tolist()
+            return int(ids[race_of_few(self._words_of_few(key, ids), weights.tolist())])
+        if token_ids is not None:
+            return int(token_ids[race(self.field_at(key, token_ids), weights)])
+        if len(weights) >= _MANY and weights.dtype in (np.float32, np.float64) and key not in self._fields:
+            return self._choice_of_many(key, weights)
+        return race(self.field(key, len(weights)), weights)
+
+    def _choice_of_many(self, key: Key, weights: Weights) -> int:
+        """`choice` with words for those blocks alone that can win; with the whole field if those are most."""
+        padding = -len(weights) % BLOCK
+        padded = np.concatenate([weights, np.zeros(padding, dtype=weights.dtype)]) if padding else weights
+        leader = int(padded.argmax())
+        blocks = blocks_that_can_win(padded, leader, self.word(key, leader))
+        if blocks is None:
+            return race(self.field(key, len(weights)), weights)
+        words = self._words(key, blocks.astype(np.uint64))
+        winner = race(words.reshape(-1), padded.reshape(-1, BLOCK).take(blocks, axis=0).reshape(-1))
+        return int(blocks[winner // BLOCK]) * BLOCK + winner % BLOCK
 
     def field(self, key: Key, vocab_size: int) -> NDArray[np.uint32]:
         """[vocab_size] 32-bit words of the field of `key`, one per token id. Cached, never redrawn."""
@@ -110,8 +129,8 @@ class KeyedNoise:
         cached = self._fields.get(key)
         if cached is not None and int(token_ids[-1]) < len(cached):
             return cached[token_ids]
-        if len(token_ids) <= _NUM_WORD_BY_WORD:
-            return np.array([self.word(key, int(token_id)) for token_id in token_ids], dtype=np.uint32)
+        if len(token_ids) <= _FEW:
+            return np.array(self._words_of_few(key, token_ids.tolist()), dtype=np.uint32)
         blocks = token_ids >> 2
         first_of_block = np.empty(len(blocks), dtype=bool)
         first_of_block[0] = True
@@ -122,70 +141,25 @@ class KeyedNoise:
 
     def word(self, key: Key, token_id: int) -> int:
         """The 32-bit word of one token in the field of `key`."""
-        return int(philox4x32(self._counter(key, token_id >> 2), self._key)[token_id & 3])
+        return self._words_of_few(key, (int(token_id),))[0]
+
+    def _words_of_few(self, key: Key, token_ids: Sequence[int]) -> list[int]:
+        """[K] words of the field of `key` at `token_ids` [K], in any order."""
+        rest, schedule = self._counter(key), self._schedule
+        return [block_words((token_id >> 2, *rest), schedule)[token_id & 3] for token_id in token_ids]
 
     def _words(self, key: Key, blocks: NDArray[np.uint64]) -> NDArray[np.uint32]:
         """[B, 4] words of the field of `key` at blocks of four tokens."""
-        _, position, sample_index, tag = self._counter(key, 0)
-        return field_words(blocks, (position, sample_index, tag), self._key)
+        rest = self._counter(key)
+        if len(blocks) <= _FEW:
+            words = [block_words((block, *rest), self._schedule) for block in blocks.tolist()]
+            return np.array(words, dtype=np.uint32)
+        return field_words(blocks, rest, self._key)
 
-    def _counter(self, key: Key, block: Any) -> tuple[Any, int, int, int]:
+    def _counter(self, key: Key) -> tuple[int, int, int]:
+        """The words of a counter after the block's."""
         if not 0 <= key.position <= MASK:
             raise ParameterError("position", key.position, "an absolute position below 2**32")
         if not 0 <= key.index < _INDEX_LIMIT:
             raise ParameterError("index", key.index, "a node or draw index below 2**24")
-        return block, key.position, self.sample_index, Purpose(key.purpose) << 24 | key.index
-
-
-def race(integers: NDArray[np.uint32], weights: Weights) -> int:
-    """argmin E / w, the lowest index on ties.
-
-    integers: [K] 32-bit words of a field. weights: [K] non-negative, not necessarily summing to 1.
-    Raises LawError if no weight is positive, or one is NaN, infinite or negative.
-    """
-    values = weights if weights.dtype in (np.float32, np.float64) else weights.astype(np.float64)
-    largest = float(values.max())
-    if not 0 < largest < np.inf:
-        raise LawError(f"no token can be drawn: the largest weight of {len(values)} is {largest}, must be positive")
-    if values.dtype == np.float32 and largest < 1e-12:
-        values = values.astype(np.float64)
-    with np.errstate(divide="ignore", over="ignore"):
-        ratios = integers.astype(values.dtype)
-        ratios += values.dtype.type(0.5)
-        ratios /= values
-    leader = int(ratios.argmin())
-    if ratios[leader] < 0:
-        raise LawError(f"no token can be drawn: index {leader} has the negative weight {float(values[leader])}")
-    bound = _exponential(int(integers[leader])) / float(values[leader])
-    # v / w is rounded to the weights' precision twice, E / w to float64.
-    survivors = np.flatnonzero(ratios <= bound * 2.0**32 * (1 + 1e-6))
-    if len(survivors) == 1:
-        return leader
-    return int(min((_exponential(int(integers[i])) / float(values[i]), i) for i in survivors)[1])
-
-
-def _exponential(integer: int) -> float:
-    """E = -log(1 - (k + 1/2) / 2^32) of a 32-bit word k."""
-    return _negated_log((float(MASK - integer) + 0.5) * 2.0**-32)
-
-
-_LOG2_HIGH: Final = 0.693147180369123816490  # the upper 33 bits of log 2: exact products with small integers
-_LOG2_LOW: Final = 1.90821492927058770002e-10
-_SERIES: Final = tuple(2.0 / (2 * n + 1) for n in range(12, 0, -1))
-
-
-def _negated_log(x: float) -> float:
-    """-log x for 0 < x < 1, within 2 ulp, in additions, multiplications and one division alone.
-
-    x = m 2^e with m in [1/2, 1) doubled where below sqrt(1/2); s = (m - 1)/(m + 1), |s| < 0.172;
-    log m = 2 s + (2/3) s^3 + ... to the 25th power, whose remainder is below 1e-20.
-    """
-    exponent = 0
-    while x < 0.70710678118654752440:
-        x, exponent = x * 2.0, exponent - 1
-    s = (x - 1.0) / (x + 1.0)
-    square = s * s
-    tail = 0.0
-    for coefficient in _SERIES:
-        tail = (tail + coefficient) * square
-    return -(exponent * _LOG2_HIGH + (2.0 * s + (s * tail + exponent * _LOG2_LOW)))
+        return int(key.position), int(self.sample_index), int(key.purpose) << 24 | int(key.index)

@@ -8,7 +8,7 @@ P(tail wins) = E over the top's noise of 1 - (1 - F(x))^n, F the grid's distribu
 import numpy as np
 import pytest
 
-from draftproof.noise import _exponential
+from draftproof.race import exponential
 
 NUM_TAIL = 151_935
 
@@ -39,8 +39,8 @@ def test_24_bits_lose_it():
 
 
 def test_the_grid_is_the_one_that_races_run_on():
-    """F above counts words k with (k + 1/2) / 2^32 below 1 - e^-x; `_exponential` must order them so."""
+    """F above counts words k with (k + 1/2) / 2^32 below 1 - e^-x; `exponential` must order them so."""
     for integer in (0, 1, 5, 1000, 2**31, 2**32 - 2):
-        low, high = _exponential(integer), _exponential(integer + 1)
+        low, high = exponential(integer), exponential(integer + 1)
         middle = -np.log1p(-(integer + 1) / 2**32)
         assert low < middle < high

@@ -136,15 +136,14 @@ class SamplerChain:
         params = [params] * len(histories) if isinstance(params, RowParams) else list(params)
         rows = self._rows(logits, params, histories)
         row_masks, noises = _masks(masks, params), _noises(noise, params)
-        plans = {id(row): self.preset.plan(row) for row in {id(row): row for row in params}.values()}
         found: list[Law | LawError] = []
         each = zip(rows, params, histories, row_masks, noises, strict=True)
         # What overflows in a row is found there, as its error and not as a warning.
         with np.errstate(all="ignore"):
             for index, (row, row_params, history, mask, own_noise) in enumerate(each):
                 try:
-                    logits_of_row = row[: row_params.vocab_size]
-                    found.append(self._law(logits_of_row, row_params, history, mask, own_noise, plans[id(row_params)]))
+                    own_logits, plan = row[: row_params.vocab_size], self.preset.plan(row_params)
+                    found.append(self._law(own_logits, row_params, history, mask, own_noise, plan))
                 except LawError as error:
                     located = LawError(f"row {index} of {len(rows)}: {error.message}")
                     if errors == "raise":
@@ -184,7 +183,7 @@ class SamplerChain:
                 raise ParameterError(
                     "logits", f"{logits.shape[1]} columns", f"at least vocab_size={row.vocab_size} wide"
                 )
-            self.preset.check(row)
+            self.preset.plan(row)
         for row, history in zip(params, histories, strict=True):
             if row.mirostat is not None and not any(isinstance(state, Mirostat) for state in history.states):
                 raise ParameterError("histories", history, "histories that begin with RowParams.first_history")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.core import Key, Law, Noise, PointMass, Purpose
-from draftproof.sampling import cutoffs, min_p, top_k, top_n_sigma, top_p, typical_p, xtc
+from draftproof.sampling import cutoffs, min_p, top_k, top_n_sigma, top_p, top_p_head, typical_p, xtc
 from draftproof.sampling.dynatemp import dynamic_temperature
 from draftproof.sampling.history import History
 from draftproof.sampling.mirostat import Mirostat
@@ -72,10 +72,15 @@ def _kept(
     if step is Step.TOP_K:
         return top_k.top_k(left.logits, row.top_k, preset.top_k_ties)
     if step is Step.MIN_P:
-        near, scores = left.at_least(math.log(row.min_p))
-        return near[min_p.keeps(scores, row.min_p)]
+        near = left.near(math.log(row.min_p))
+        if near is None:
+            return np.flatnonzero(min_p.keeps(left.scores(), row.min_p))
+        return near[min_p.keeps(left.scores_at(near), row.min_p)]
     if step is Step.TOP_P:
-        return top_p.top_p(left.weights(), float(left.weights().sum()), row.top_p, preset.top_p_ties)
+        kept = top_p_head.top_p_head(left, row.top_p, preset.top_p_ties)
+        if kept is None:
+            kept = top_p.top_p(left.weights(), float(left.weights().sum()), row.top_p, preset.top_p_ties)
+        return kept
     if step is Step.TOP_N_SIGMA:
         return np.flatnonzero(top_n_sigma.keeps(left.logits, row.top_n_sigma))
     if step is Step.TYPICAL_P:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from draftproof.errors import ParameterError
 from draftproof.sampling.row_params import RowParams
@@ -48,6 +49,9 @@ class Preset:
     bad_words_see_prompt: bool = False
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     refused_with_mirostat: tuple[str, ...] = ()
+    _plans: WeakKeyDictionary[RowParams, Plan] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     @property
     def temperature_first(self) -> bool:
@@ -75,7 +79,14 @@ class Preset:
                 )
 
     def plan(self, row: RowParams) -> Plan:
-        """The steps that `row` turns on, in order."""
+        """The steps that `row` turns on, in order. Made, and `row` checked, when first asked for."""
+        plan = self._plans.get(row)
+        if plan is None:
+            self.check(row)
+            plan = self._plans[row] = self._planned(row)
+        return plan
+
+    def _planned(self, row: RowParams) -> Plan:
         penalized = any(row.is_set(f"{name}_penalty") for name in ("repetition", "frequency", "presence"))
         on = {
             Step.BIAS: row.is_set("logit_bias"),

@@ -33,7 +33,7 @@ _OFF: Final[dict[str, object]] = {
 _OPTIONAL: Final = {"dry_multiplier": "dry", "mirostat": "mirostat", "logits_processors": "processors"}
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, weakref_slot=True)
 class RowParams:
     """What the chain reads for one row. Built by `resolve`; arrays are int64 and ascending unless said otherwise.
 

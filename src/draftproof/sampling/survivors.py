@@ -54,18 +54,20 @@ class Survivors:
             self._weights = weights_of(self.scores())
         return self._weights
 
-    def at_least(self, threshold: float) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """([K'] ascending indices, [K'] their scores) of entries that include all whose score is `threshold` or more.
+    def near(self, threshold: float) -> NDArray[np.int64] | None:
+        """[K'] ascending indices of entries that include all whose score is `threshold` or more; None for all.
 
-        Where no scores were made yet, logits below what any rounding could lift to the threshold are passed over, and
-        their scores are never made.
+        Found without scores: logits are passed over that no rounding could lift to the threshold.
         """
         limit = float(self._max_logit) + self._temperature * threshold
         if self._scores is not None or not math.isfinite(limit):
-            return np.arange(len(self.logits), dtype=np.int64), self.scores()
+            return None
         slack = _ROUNDING * (abs(float(self._max_logit)) + abs(self._temperature * threshold))
-        near = np.flatnonzero(self.logits >= self.logits.dtype.type(limit - slack)).astype(np.int64, copy=False)
-        return near, scores_of(self.logits[near], self._max_logit, self._temperature)
+        return np.flatnonzero(self.logits >= self.logits.dtype.type(limit - slack)).astype(np.int64, copy=False)
+
+    def scores_at(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """[K'] the scores of the entries at `indices` [K']; no others are made."""
+        return scores_of(self.logits[indices], self._max_logit, self._temperature)
 
     def keep(self, kept: NDArray[np.int64]) -> None:
         """Drop all entries but those at `kept`, ascending indices, one or more."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_SMALL: Final = 2048
+_SMALL: Final = 256
 _FEW: Final = 32
 _LEVELS: Final = (2.0**-11, 2.0**-15, 2.0**-19)
 
