@@ -1,6 +1,7 @@
 """Detection power against dose, for every mutant that is a sampler, in scored mode.
 
     python -m benchmarks.audit_doses [--num-runs 20] [--num-tokens 250000] [--processes 16] > docs/audits/doses.json
+    python -m benchmarks.audit_doses --only "cumulative sum in low precision" --doses 0.01 --num-tokens 2000000
 
 Each run is a whole audit at the default false-alarm rate, 1e-4, of a mutant diluted into the exact sampler; see
 `draftproof.audit.doses`. A mutant whose own total variation is below a dose's has no such dose. Mutants go through the
@@ -39,13 +40,16 @@ def main() -> None:
     parser.add_argument("--num-runs", type=int, default=20)
     parser.add_argument("--num-tokens", type=int, default=250_000)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", nargs="*", choices=[mutant.name for mutant in SAMPLERS], metavar="MUTANT")
+    parser.add_argument("--doses", nargs="*", type=float, choices=TOTAL_VARIATIONS, default=TOTAL_VARIATIONS)
     given = parser.parse_args()
     began, rows = time.perf_counter(), []
     with ProcessPoolExecutor(given.processes) as pool:
         asked = [
             pool.submit(curve, index, total_variation, given.num_tokens, given.num_runs)
-            for total_variation in TOTAL_VARIATIONS[::-1]
-            for index in range(len(SAMPLERS))
+            for total_variation in sorted(given.doses)
+            for index, mutant in enumerate(SAMPLERS)
+            if not given.only or mutant.name in given.only
         ]
         for done in as_completed(asked):
             for row in done.result():
@@ -59,7 +63,7 @@ def main() -> None:
 def document(rows: list[Dose], num_tokens: int, num_runs: int, seconds: float) -> dict[str, Any]:
     """The table, and what it comes to: at each dose how many mutants reach it, runs caught, median tokens."""
     doses = {}
-    for total_variation in TOTAL_VARIATIONS:
+    for total_variation in sorted({row.total_variation for row in rows}, reverse=True):
         here = [row for row in rows if row.total_variation == total_variation]
         tokens = [row.median_tokens for row in here if row.median_tokens is not None]
         doses[str(total_variation)] = {

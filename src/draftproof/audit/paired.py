@@ -17,7 +17,7 @@ import numpy as np
 from draftproof import ParameterError, SamplingParams
 from draftproof.audit.engine import Engine, EngineError, Generate, Generation, Refusal, Request, as_engine
 from draftproof.audit.gather import Progress, request_seed
-from draftproof.audit.plan import ALPHA, POWER, detectable_aligned
+from draftproof.audit.plan import ALPHA, POWER, OnPlan, detectable_aligned
 from draftproof.audit.statistics import twosample
 from draftproof.audit.statistics.holm import adjusted
 from draftproof.audit.verdict import Audit, Finding, Table, decide
@@ -44,15 +44,24 @@ def audit_paired(
     batch_size: int = 16,
     seed: int = 0,
     progress: Progress | None = None,
+    on_plan: OnPlan | None = None,
 ) -> Audit:
     """Compares two engines. length: tokens of each output. Engines that give text alone are compared by characters.
 
-    Every request has a seed of its own, also between the engines. Raises ParameterError.
+    Every request has a seed of its own, also between the engines. on_plan: gets the plan before the first output.
+    Raises ParameterError.
     """
     first, second = as_engine(first), as_engine(second)
     if num_samples < 2 or length < 1:
         raise ParameterError("num_samples, length", (num_samples, length), "at least 2 outputs and 1 token")
     asked = replace(params or SamplingParams(), max_tokens=length)
+    num_hypotheses = 2 * len(_depths(length)) + 1
+    plan = {
+        "alpha": alpha, "power": POWER, "num_hypotheses": num_hypotheses, "num_samples": num_samples, "length": length,
+        "detectable_first_token": _reach(num_samples * len(prompts), alpha, num_hypotheses), "seed": seed,
+    }  # fmt: skip
+    if on_plan is not None:
+        on_plan(plan)
     began, error, refused = time.perf_counter(), "", {}
     sides: list[list[list[tuple[int, ...]]]] = []
     done = 0
@@ -88,14 +97,14 @@ def audit_paired(
     ]
     num_outputs = sum(len(outputs) for side in sides for outputs in side)
     each = max(num_outputs // 2, 1)
-    reach = detectable_aligned(each, alpha / (2 * len(_DEPTHS) + 1), POWER, variance=0.5)
+    reach = _reach(each, alpha, num_hypotheses)
     return Audit(
         mode="paired",
         engine=f"{first.name} against {second.name}",
         verdict=decide(findings, complete=complete),
         summary=error or f"{len(findings)} of {len(tested)} tests see a difference, over {num_outputs:,} outputs",
         findings=tuple(findings),
-        plan={"alpha": alpha, "num_hypotheses": 2 * len(_DEPTHS) + 1, "num_samples": num_samples, "length": length},
+        plan=plan,
         numbers={
             "outputs": num_outputs,
             "prompts": len(prompts),
@@ -124,6 +133,15 @@ def symbols(generation: Generation) -> tuple[int, ...]:
     return tuple(map(ord, generation.text))
 
 
+def _depths(length: int) -> list[int]:
+    return [depth for depth in _DEPTHS if depth <= length]
+
+
+def _reach(num_outputs: int, alpha: float, num_hypotheses: int) -> float:
+    """The total variation of the first token, alike in all prompts, that `num_outputs` a side show."""
+    return detectable_aligned(num_outputs, alpha / num_hypotheses, POWER, variance=0.5)
+
+
 def _tests(
     first: Sequence[Sequence[tuple[int, ...]]],
     second: Sequence[Sequence[tuple[int, ...]]],
@@ -132,7 +150,7 @@ def _tests(
     seed: int,
 ) -> list[_Tested]:
     random = np.random.default_rng(np.random.SeedSequence([seed, 0x9A12]))
-    depths = [depth for depth in _DEPTHS if depth <= length]
+    depths = _depths(length)
     # Twice as many permutations as the smallest p-value that could be asked for takes.
     most = math.ceil(2 * (2 * len(depths) + 1) / alpha)
     found = []

@@ -13,8 +13,9 @@ Formulas, at the level a of one pooled hypothesis:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from draftproof import ParameterError
 from draftproof.audit.battery import WITH_DRAFT, WITHOUT_DRAFT, Layout, num_hypotheses
@@ -26,6 +27,8 @@ ALPHA: Final = 1e-4
 POWER: Final = 0.99
 FIXED_SHARE: Final = 0.9
 DEFAULT_TOKENS: Final = 250_000
+OnPlan: TypeAlias = Callable[[Mapping[str, Any]], None]
+"""Called with the plan's values before the first token."""
 
 
 @dataclass(frozen=True, slots=True)

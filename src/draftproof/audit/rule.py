@@ -24,11 +24,11 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from draftproof import ParameterError
-from draftproof.audit.battery import EFFECTS, Hypothesis, Layout, adjusted_p, hypotheses
+from draftproof.audit.battery import EFFECTS, Hypothesis, Layout, adjusted_p, hypotheses, num_hypotheses
 from draftproof.audit.coins import ConstantCoins, OracleKey, SymbolicCoins
 from draftproof.audit.engine import EngineError
 from draftproof.audit.gather import Progress
-from draftproof.audit.plan import ALPHA
+from draftproof.audit.plan import ALPHA, FIXED_SHARE, POWER, OnPlan, detectable_aligned, detectable_any, pooled_level
 from draftproof.audit.rule_sampling import joint_p_value, sample_rule
 from draftproof.audit.verdict import Audit, Finding, Table, decide
 from draftproof.verify.exact import Enumeration, Step, enumerate_steps
@@ -40,6 +40,8 @@ Coins: TypeAlias = Literal["explicit", "generator"]
 
 _ENDS: Final = (0.0, 1 - 2.0**-53)
 _MOST_LISTED: Final = 12
+_LAYOUT: Final = Layout(("V = 3", "V = 8", "V = 50"), knows_draft=True, by_offset=True)
+_NUM_APART: Final = 4
 _SHAPES: Final = ((2, 1, 2), (3, 1, 1), (3, 2, 1), (2, 2, 2))
 """(vocabulary, drafted tokens, passes)."""
 
@@ -65,14 +67,21 @@ def audit_rule(
     alpha: float = ALPHA,
     seed: int = 0,
     progress: Progress | None = None,
+    on_plan: OnPlan | None = None,
 ) -> Audit:
-    """Audits a rule; see the module. num_tokens, large_vocabulary, alpha: of sampling alone. Raises ParameterError."""
+    """Audits a rule; see the module. num_tokens, large_vocabulary, alpha, on_plan: of sampling alone.
+
+    on_plan gets the plan before the first token. Raises ParameterError.
+    """
     if coins not in ("explicit", "generator"):
         raise ParameterError("coins", coins, "'explicit' or 'generator'")
     name = name or str(getattr(rule, "__name__", "rule"))
     began = time.perf_counter()
     if coins == "generator":
-        return _sampled(rule, name, num_tokens, large_vocabulary, alpha, seed, progress, began)
+        plan = _sampling_plan(num_tokens, alpha, seed)
+        if on_plan is not None:
+            on_plan(plan)
+        return _sampled(rule, name, plan, large_vocabulary, alpha, progress, began)
     return audit_steps(
         lambda pair, num_draft: rule_step(rule, pair, num_draft),
         name=name,
@@ -200,23 +209,37 @@ def _end_findings(rule: Rule) -> list[Finding]:
     return found
 
 
+def _sampling_plan(num_tokens: int, alpha: float, seed: int) -> dict[str, Any]:
+    """Half of alpha goes to the statistics over tokens, half to the joint law and the large row."""
+    level = pooled_level(_LAYOUT, alpha / 2 / FIXED_SHARE)
+    return {
+        "alpha": alpha,
+        "power": POWER,
+        "num_hypotheses": num_hypotheses(_LAYOUT) + _NUM_APART,
+        "num_tokens": num_tokens,
+        "detectable_any": detectable_any(num_tokens, level, POWER),
+        "detectable_aligned": detectable_aligned(num_tokens, level, POWER),
+        "seed": seed,
+    }
+
+
 def _sampled(
     rule: Rule,
     name: str,
-    num_tokens: int,
+    plan: dict[str, Any],
     large_vocabulary: bool,
     alpha: float,
-    seed: int,
     progress: Progress | None,
     began: float,
 ) -> Audit:
-    layout = Layout(("V = 3", "V = 8", "V = 50"), knows_draft=True, by_offset=True)
     error, findings, tested, p_values = "", [], [], []
     numbers: dict[str, Any] = {}
     try:
-        sampled = sample_rule(rule, checked, num_tokens, seed, large_vocabulary=large_vocabulary, progress=progress)
+        sampled = sample_rule(
+            rule, checked, plan["num_tokens"], plan["seed"], large_vocabulary=large_vocabulary, progress=progress
+        )
         findings += sampled.findings
-        tested = hypotheses(sampled.scores, layout)
+        tested = hypotheses(sampled.scores, _LAYOUT)
         joint = joint_p_value(sampled.sequences, sampled.joint_law)
         # Two families share alpha: the statistics over tokens, and the joint and the large row.
         p_values = adjusted_p(tested)
@@ -242,7 +265,7 @@ def _sampled(
         verdict=decide(findings, complete=not error),
         summary=error or f"{len(findings)} findings in {numbers.get('tokens', 0):,} tokens",
         findings=tuple(findings[:_MOST_LISTED]),
-        plan={"alpha": alpha, "num_tokens": num_tokens, "seed": seed},
+        plan=plan,
         numbers={**numbers, **({"ended by": error} if error else {})},
         tables=(Table("Hypotheses", ("statistic", "tokens", "number", "effect", "p", "adjusted p"), tuple(rows)),),
         limits=("biases below what so many tokens show; explicit coins would be enumerated",),

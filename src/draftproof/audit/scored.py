@@ -18,7 +18,7 @@ from draftproof.audit.battery import Layout
 from draftproof.audit.engine import Engine, Generate, as_engine
 from draftproof.audit.gather import Asking, Progress, Run, gather
 from draftproof.audit.journal import Journal
-from draftproof.audit.plan import ALPHA, make_plan
+from draftproof.audit.plan import ALPHA, OnPlan, make_plan
 from draftproof.audit.scored_report import scored_audit
 from draftproof.audit.scorer import Scorer
 from draftproof.audit.statistics.eprocess import EProcess
@@ -42,6 +42,7 @@ def audit_scored(
     seed: int = 0,
     journal: str | None = None,
     progress: Progress | None = None,
+    on_plan: OnPlan | None = None,
 ) -> Audit:
     """Audits `engine` against the target of `scorer`.
 
@@ -49,8 +50,8 @@ def audit_scored(
     is kept where it differs from SamplingParams' own, else it is `max_tokens`. num_tokens or detect: see `make_plan`.
     batch_size: requests handed to the engine at once. logit_error: by how much the engine's logits may differ from
     the scorer's by rounding; a total variation of so much per token is then no finding. seed: of the audit; requests'
-    seeds follow from it, all distinct. journal: a file that a later call goes on from. Raises ParameterError. Ctrl-C
-    and an engine that fails end the run; what there is, is reported.
+    seeds follow from it, all distinct. journal: a file that a later call goes on from. on_plan: gets the plan before
+    the first token. Raises ParameterError. Ctrl-C and an engine that fails end the run; what there is, is reported.
     """
     engine = as_engine(engine)
     if not prompts or any(not len(prompt) for prompt in prompts):
@@ -71,6 +72,8 @@ def audit_scored(
         "settings": {name: repr(params) for name, params in cells.items()},
     }
     store = Journal(journal, header)
+    if on_plan is not None:
+        on_plan(plan.to_dict())
     began = time.perf_counter()
     try:
         gather(run, engine, scorer, store, Asking(prompts, batch_size, stop_early, mixed), progress)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from draftproof.audit.battery import EFFECTS, Hypothesis, adjusted_p
-from draftproof.audit.diagnosis import causes_by_parameter, causes_by_pattern
+from draftproof.audit.diagnosis import causes_by_history, causes_by_parameter, causes_by_pattern
 from draftproof.audit.engine import Engine
 from draftproof.audit.plan import detectable_aligned, detectable_any, pooled_level
 from draftproof.audit.scorer import Scorer
@@ -77,7 +77,8 @@ def _finding(hypothesis: Hypothesis, adjusted: float) -> Finding:
 
 
 def _causes(run: Run, tested: Sequence[Hypothesis], scorer: Scorer) -> list[Cause]:
-    return [*causes_by_parameter(scorer, run.kept), *causes_by_pattern(tested)]
+    by_chain = [*causes_by_parameter(scorer, run.kept), *causes_by_history(scorer, run.kept)]
+    return [*by_chain, *causes_by_pattern(tested)]
 
 
 def _numbers(run: Run, scores: TokenScores | None) -> dict[str, Any]:

@@ -76,9 +76,17 @@ class Scorer:
         """True if the draft's law is given with every token."""
         return self.draft is not None
 
-    def probs(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[Floats]:
-        """The target's processed law at every output token: [n, V] for each request, summing to 1."""
-        return self._probs(self.target, requests, outputs, None)
+    def probs(
+        self,
+        requests: Sequence[Request],
+        outputs: Sequence[Sequence[int]],
+        seen: Sequence[Sequence[Sequence[int]]] | None = None,
+    ) -> list[Floats]:
+        """The target's processed law at every output token: [n, V] for each request, summing to 1.
+
+        seen: for each row the output tokens that its penalties and min_tokens count; those before it where left out.
+        """
+        return self._probs(self.target, requests, outputs, None, seen)
 
     def raw_logits(self, requests: Sequence[Request], outputs: Sequence[Sequence[int]]) -> list[torch.Tensor]:
         """The target's own logits at every output token, as the model gives them."""
@@ -158,11 +166,12 @@ class Scorer:
         requests: Sequence[Request],
         outputs: Sequence[Sequence[int]],
         params: SamplingParams | None,
+        seen: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> list[Floats]:
         texts = [(request.prompt_ids, output) for request, output in zip(requests, outputs, strict=True)]
         step = model.max_batch
         logits = [row for start in range(0, len(texts), step) for row in model.logits(texts[start : start + step])]
-        return self._laws(logits, requests, outputs, params)
+        return self._laws(logits, requests, outputs, params, seen)
 
     def _laws(
         self,
@@ -170,13 +179,14 @@ class Scorer:
         requests: Sequence[Request],
         outputs: Sequence[Sequence[int]],
         params: SamplingParams | None,
+        seen: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> list[Floats]:
         rows: list[RowParams] = []
         histories: list[History] = []
-        for request, output in zip(requests, outputs, strict=True):
+        for index, (request, output) in enumerate(zip(requests, outputs, strict=True)):
             row = self._resolved(params or request.params)
             rows += [row] * len(output)
-            histories += _histories(row, request, output)
+            histories += _histories(row, request, output, None if seen is None else seen[index])
         table = self.chain.probs(torch.cat(list(logits)), rows, histories).double().numpy()
         table /= table.sum(-1, keepdims=True)
         return np.split(table, np.cumsum([len(output) for output in outputs])[:-1])
@@ -208,7 +218,9 @@ def greedy_params(params: SamplingParams) -> SamplingParams:
     return replace(params, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
 
-def _histories(row: RowParams, request: Request, output: Sequence[int]) -> list[History]:
+def _histories(
+    row: RowParams, request: Request, output: Sequence[int], seen: Sequence[Sequence[int]] | None
+) -> list[History]:
     if row.is_set("mirostat"):
         raise ParameterError("mirostat", row.given("mirostat"), "unset in an audit", "its laws depend on one another")
     if row.is_set("xtc_probability"):
@@ -218,6 +230,8 @@ def _histories(row: RowParams, request: Request, output: Sequence[int]) -> list[
     if not any(row.is_set(name) for name in _HISTORY_FIELDS):
         return [_EMPTY] * len(output)
     found = [row.first_history(request.prompt_ids)]
+    if seen is not None:
+        return [found[0].extended(tuple(tokens)) for tokens in seen]
     for token_id in output[:-1]:
         found.append(found[-1].extended((token_id,)))
     return found

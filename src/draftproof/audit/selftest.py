@@ -6,7 +6,8 @@
   dose (`doses`);
 - greedy, replay, paired and state modes: small wrong engines, each with its right twin.
 
-`run_self(quick=True)` takes two minutes on one core and is what CI runs; the full one adds doses and runs.
+`run_self(quick=True)` takes two minutes on one core; its parts are tests of their own (test_mutants, test_modes,
+test_doses, and tests/exact/test_mutants.py for the rules). The full one adds doses and runs.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,7 +19,7 @@ from draftproof.cli.audit_flags import (
     preset_flag,
     seed_flag,
 )
-from draftproof.cli.audit_report import report
+from draftproof.cli.audit_report import Announcer, report
 from draftproof.cli.audit_targets import (
     imported,
     open_audited,
@@ -85,9 +86,10 @@ def rule(**given: Any) -> None:
             num_tokens, _ = read_budget(given["budget"])
             if num_tokens is None:
                 raise ParameterError("budget", given["budget"], "a number of tokens in rule mode")
+            said = Announcer(advance)
             found = audit_rule(
                 imported(given["rule"]), coins=given["coins"], name=given["rule"], num_tokens=num_tokens,
-                alpha=given["alpha"], seed=given["seed"], progress=advance,
+                alpha=given["alpha"], seed=given["seed"], progress=said.progress, on_plan=said.on_plan,
             )  # fmt: skip
     report(found, as_json=given["json"], html=given["html"])
 
@@ -144,10 +146,13 @@ def scored(**given: Any) -> None:
             return
         num_tokens = max(int(rate * seconds), 1)
         note(f"{rate:.0f} tokens a second: {num_tokens:,} tokens in {seconds:.0f} s")
+    # A journal that is read again goes faster than the engine, and says nothing of the time.
+    resumes = given["journal"] is not None and Path(given["journal"]).exists()
     with counted_progress("auditing") as advance:
+        said = Announcer(advance, timed=not resumes)
         found = audit_scored(
             engine, scorer, prompts, num_tokens=num_tokens, detect=given["detect"], stop_early=not given["to_the_end"],
-            journal=given["journal"], progress=advance, **common,
+            journal=given["journal"], progress=said.progress, on_plan=said.on_plan, **common,
         )  # fmt: skip
     report(found, as_json=given["json"], html=given["html"])
 
@@ -239,10 +244,11 @@ def paired(**given: Any) -> None:
     relaxed = {**given, "wants_ids": False}
     engine, other = open_audited(given["engine"], relaxed, llm), open_audited(given["against"], relaxed, llm)
     with counted_progress("auditing") as advance:
+        said = Announcer(advance)
         found = audit_paired(
             engine, other, read_prompts(given["prompts"], llm), params=next(iter(settings.values())),
             num_samples=given["num_samples"], length=given["length"], alpha=given["alpha"],
-            batch_size=given["batch_size"], seed=given["seed"], progress=advance,
+            batch_size=given["batch_size"], seed=given["seed"], progress=said.progress, on_plan=said.on_plan,
         )  # fmt: skip
     report(found, as_json=given["json"], html=given["html"])
 

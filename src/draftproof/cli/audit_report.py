@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from draftproof.cli.loading import versions
-from draftproof.cli.output import new_table, note, print_document, print_table, write
+from draftproof.cli.output import Advance, new_table, note, print_document, print_table, write
 
 if TYPE_CHECKING:
     from draftproof.audit.verdict import Audit, Table
@@ -30,12 +32,44 @@ def report(audit: Audit, *, as_json: bool, html: str | None) -> None:
         raise click.exceptions.Exit(audit.exit_code)
 
 
-def _print(audit: Audit) -> None:
+class Announcer:
+    """What is said on stderr before the first token, and of the time once the first ones are in.
+
+    advance: the progress that goes on. timed: whether to say how long it will take, by the rate of the first tokens.
+    """
+
+    def __init__(self, advance: Advance, *, timed: bool = True) -> None:
+        self._advance, self._timed = advance, timed
+        self._began = 0.0
+
+    def on_plan(self, plan: Mapping[str, Any]) -> None:
+        """The plan, on one line."""
+        note(_plan(plan))
+        self._began = time.perf_counter()
+
+    def progress(self, num_done: int, num_all: int) -> None:
+        """Passes on how far it is."""
+        if self._timed and 0 < num_done < num_all:
+            self._timed = False
+            seconds = (time.perf_counter() - self._began) * num_all / num_done
+            note(f"about {_minutes(seconds)} in all, by the rate of the first {num_done:,}")
+        self._advance(num_done, num_all)
+
+
+def _plan(plan: Mapping[str, Any]) -> str:
     from draftproof.audit.page import shown
 
+    return "plan: " + ", ".join(f"{name} {shown(value)}" for name, value in plan.items() if value is not None)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _print(audit: Audit) -> None:
     write(f"{audit.mode} audit of {audit.engine}\n\n")
     if audit.plan:
-        write("plan: " + ", ".join(f"{name} {shown(value)}" for name, value in audit.plan.items()) + "\n")
+        write(_plan(audit.plan) + "\n")
     if audit.chain:
         write(f"\nlossless with respect to this chain:\n{audit.chain}\n\n")
     _rows("numbers", ("what", "value"), tuple(audit.numbers.items()))

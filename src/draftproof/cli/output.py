@@ -75,14 +75,24 @@ def new_table(*columns: str, title: str | None = None) -> Table:
 
 @contextmanager
 def counted_progress(what: str) -> Iterator[Advance]:
-    """A bar on stderr if that is a terminal, nothing otherwise. The callback takes (done, in all)."""
+    """A bar and the time left on stderr if that is a terminal, else nothing. The callback takes (done, in all)."""
     if not sys.stderr.isatty():
         yield lambda num_done, num_all: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        TextColumn("left:"), TimeRemainingColumn(),
+    )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda num_done, num_all: bar.update(task, completed=num_done, total=num_all)
