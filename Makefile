@@ -7,6 +7,9 @@ TORCH ?= 2.13.0
 SMOLLM2 := 0.1.2
 XGRAMMAR := 0.2.8
 
+# Compiling kernels takes most of the time of these tests, a core for each file.
+GPU_JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+GPU_FILES = $(wildcard tests/gpu/test_*.py)
 JOBS ?= $(shell n=`nproc 2>/dev/null || echo 2`; [ $$n -lt 4 ] && echo $$n || echo 4)
 
 VENV := .venv
@@ -42,9 +45,12 @@ demo: $(STAMP) ## decode twice from one seed, speculation off and on, and compar
 test: $(STAMP) ## every test but those that need a GPU, on as many workers as there are cores, four at most (JOBS=…)
 	@$(PY) -m pytest -m 'not gpu' -n $(JOBS) --dist loadfile
 
-test-gpu: ## the tests that need a GPU, with the python3 that is there; installs nothing
+test-gpu: ## the tests that need a GPU, with the python3 that is there, GPU_JOBS files at once; installs nothing
 	@python3 -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "torch finds no CUDA device here")'
-	@PYTHONPATH=src python3 -m pytest -m gpu
+	@$(MAKE) --no-print-directory -k -O -j $(GPU_JOBS) $(GPU_FILES:%=on-gpu/%)
+
+on-gpu/%:
+	@echo $* && PYTHONPATH=src python3 -m pytest -q -m gpu $*
 
 check: check-format check-lint check-types check-imports ## format, lint, types, direction of imports
 

@@ -1,69 +1,80 @@
-"""The kernels on a GPU: whole vocabularies against the float64 reference, captured graphs, unwritten memory."""
+"""`verify_keyed` on a GPU at a whole vocabulary: the reference's tokens, captured graphs, unwritten memory, batches."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 
 from draftproof.kernels import KeyedKernel, Requests, Rows, draw, reference
-from draftproof.params import SamplingParams
+from tests.gpu.cases import KINDS, LENGTH, VOCAB_SIZE, emitted, keyed_tokens, logits_of, spoil
 
 pytestmark = pytest.mark.gpu
 
-KINDS = [
-    SamplingParams(temperature=0.8),
-    SamplingParams(temperature=0.8, top_p=0.95),
-    SamplingParams(temperature=0.8, top_p=0.3),
-    SamplingParams(temperature=1.5, top_k=20, top_p=0.9),
-    SamplingParams(temperature=2.0, top_k=5000),
-    SamplingParams(temperature=1.0, min_p=0.02),
-    SamplingParams(temperature=0),
-]
+COUNT = 2 * len(KINDS)
 
 
-def logits_of(num_rows: int, vocab_size: int, dtype: torch.dtype) -> torch.Tensor:
-    generator = torch.Generator(device="cuda").manual_seed(vocab_size)
-    logits = torch.randn(num_rows, vocab_size, device="cuda", generator=generator) * 2
-    raised = torch.randint(0, vocab_size, (num_rows, 50), device="cuda", generator=generator)
-    return logits.scatter_add_(1, raised, torch.rand(num_rows, 50, device="cuda", generator=generator) * 10).to(dtype)
+@pytest.fixture(scope="module")
+def batch():
+    """(logits, rows, requests, what the reference emits): drafts of the reference's own tokens, some of them wrong."""
+    logits = logits_of(COUNT * (LENGTH + 1), VOCAB_SIZE, torch.bfloat16)
+    requests = Requests.of(KINDS * 2, range(COUNT), device="cuda")
+    starts = [30 + index for index in range(COUNT)]
+    blank = Rows.of_drafts(starts, [[-1] * LENGTH] * COUNT, device="cuda")
+    own = _rows_tokens(logits, blank, requests)
+    drafts = [[(token + (node == index % (LENGTH + 2))) % VOCAB_SIZE for node, token in enumerate(tokens[:LENGTH])]
+              for index, tokens in enumerate(own)]  # fmt: skip
+    rows = Rows.of_drafts(starts, drafts, device="cuda")
+    expected = keyed_tokens(logits, rows, requests, VOCAB_SIZE)
+    assert {len(tokens) for tokens in expected} == set(range(1, LENGTH + 2))
+    return logits, rows, requests, expected
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("vocab_size", [32_000, 151_936, 262_147])
-def test_tokens_are_the_references_but_for_near_ties(dtype: torch.dtype, vocab_size: int) -> None:
+def _rows_tokens(logits: torch.Tensor, rows: Rows, requests: Requests) -> list[list[int]]:
+    return reference.draw(logits, rows, requests, VOCAB_SIZE).view(COUNT, LENGTH + 1).tolist()
+
+
+def test_tokens_are_the_references(batch) -> None:
     """A mixed batch. Near ties, of ratios within 1e-6 of each other, are expected in 1e-6 of rows: none here."""
-    num_rows = 8 * len(KINDS)
-    logits = logits_of(num_rows, vocab_size, dtype)
-    rows = Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device="cuda")
-    requests = Requests.of(KINDS * 8, list(range(num_rows)), device="cuda")
-    token_ids, faults = draw(logits, rows, requests)
-    assert not faults.any()
-    assert torch.equal(token_ids.long(), reference.draw(logits, rows, requests, vocab_size))
+    logits, rows, requests, expected = batch
+    kernel = KeyedKernel(logits, rows, VOCAB_SIZE)
+    verdict = kernel(logits, rows, requests)
+    assert not verdict.faults.any()
+    assert emitted(verdict.token_ids) == expected
+    spoil(kernel)
+    assert emitted(kernel(logits, rows, requests).token_ids) == expected
 
 
-def test_a_captured_graph_allocates_nothing_and_reads_new_logits() -> None:
-    first, second = logits_of(12, 32_000, torch.bfloat16), logits_of(12, 32_000, torch.bfloat16).flip(0).contiguous()
-    rows = Rows.of_drafts([5, 9, 13], [[1, 2, 3]] * 3, device="cuda")
-    requests = Requests.of(KINDS[1:4], [7, 8, 9], device="cuda")
-    kernel = KeyedKernel(first, rows, 32_000)
-    expected = [kernel(logits, rows, requests).token_ids.clone() for logits in (first, second)]
-    held = first.clone()
+def test_a_captured_graph_allocates_nothing_and_reads_new_logits(batch) -> None:
+    logits, rows, requests, expected = batch
+    kernel = KeyedKernel(logits, rows, VOCAB_SIZE)
+    other = logits.flip(0).contiguous()
+    others = kernel(other, rows, requests).token_ids.clone()
+    held = logits.clone()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         verdict = kernel(held, rows, requests)
     before = torch.cuda.memory_allocated()
-    for logits, tokens in zip((first, second), expected, strict=True):
-        held.copy_(logits)
-        graph.replay()
-        assert torch.equal(verdict.token_ids, tokens)
+    graph.replay()
+    assert emitted(verdict.token_ids) == expected
+    held.copy_(other)
+    graph.replay()
+    assert torch.equal(verdict.token_ids, others)
     assert torch.cuda.memory_allocated() == before
 
 
-def test_rows_do_not_depend_on_their_batch() -> None:
-    logits = logits_of(64, 151_936, torch.bfloat16)
-    rows = Rows.of_drafts(list(range(64)), [[]] * 64, device="cuda")
-    requests = Requests.of([KINDS[1]] * 64, list(range(64)), device="cuda")
-    together, _ = draw(logits, rows, requests)
-    for index in (0, 17, 63):
+def test_rows_do_not_depend_on_their_batch(batch) -> None:
+    """Alone, a row is read by another number of programs."""
+    logits, rows, _, _ = batch
+    count = logits.shape[0]
+    params = [KINDS[index % len(KINDS)] for index in range(count)]
+    together, _ = draw(
+        logits, Rows.of_drafts(range(count), [[]] * count, device="cuda"),
+        Requests.of(params, range(count), device="cuda"),
+    )  # fmt: skip
+    for index in (0, 1, 17, 38, 53, 82):
         alone = Rows.of_drafts([index], [[]], device="cuda")
-        one, _ = draw(logits[index : index + 1], alone, Requests.of([KINDS[1]], [index], device="cuda"))
+        # Built for all kinds, so that one compilation serves them.
+        mixed = replace(Requests.of([params[index]], [index], device="cuda"), races=True, top_p_alone=True, lists=True)
+        one, _ = draw(logits[index : index + 1], alone, mixed)
         assert one.item() == together[index].item()

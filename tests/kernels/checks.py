@@ -101,6 +101,39 @@ def check_top_p(kernels):
     draws_as_the_reference(kernels, logits_of(6, 1400, spread=1.0), SamplingParams(temperature=1.0, top_p=0.6))
 
 
+def check_top_p_near_ties(kernels):
+    """Top-p a hair beside the mass before the winner: float32 sums can't tell, and all ways of reading a row agree."""
+    vocab_size, num_rows = 700, 2
+    logits = logits_of(num_rows, vocab_size, spread=1.0)
+    starts = list(range(num_rows))
+    rows = kernels.Rows.of_drafts(starts, [[]] * num_rows, device=DEVICE)
+    plain = kernels.Requests.of([SamplingParams()] * num_rows, starts, device=DEVICE)
+    law = reference.probs(logits, rows, plain, vocab_size)
+    ratios = reference.exponential(reference.field(rows, plain, vocab_size)) / law
+    params, repeated = [], []
+    for row, winner in enumerate(ratios.argmin(dim=1).tolist()):
+        before = (
+            law[row][law[row] > law[row, winner]].sum() + law[row, :winner][law[row, :winner] == law[row, winner]].sum()
+        )
+        for step in range(-4, 4):
+            params.append(SamplingParams(top_p=before.item() * (1 + step * 1.7e-8)))
+            repeated.append(row)
+    logits, starts, count = logits[repeated].contiguous(), [starts[row] for row in repeated], len(repeated)
+    rows = kernels.Rows.of_drafts(starts, [[]] * count, device=DEVICE)
+    requests = kernels.Requests.of(params, starts, device=DEVICE, changed=True)
+    found = [
+        kernels.KeyedKernel(logits, rows, vocab_size, splits=splits)(logits, rows, requests).token_ids[:, 0].tolist()
+        for splits in (1, 3)
+    ]
+    # Tokens that are listed apart, and keep their logits.
+    apart = {token_id: 0.0 for token_id in range(0, vocab_size, 3)}
+    changes = kernels.Changes.of([SamplingParams(logit_bias=apart)] * count, [[]] * count, [[]] * count, device=DEVICE)
+    kernel = kernels.KeyedKernel(logits, rows, vocab_size, num_exceptions=changes.num_exceptions(rows))
+    found.append(kernel(logits, rows, requests, changes=changes).token_ids[:, 0].tolist())
+    assert found[0] == found[1] == found[2]
+    assert len(set(zip(repeated, found[0], strict=True))) > num_rows
+
+
 def check_top_p_ties(kernels):
     """Equal probabilities are kept by id."""
     draws_as_the_reference(kernels, logits_of(6, 64, step=2.0), SamplingParams(temperature=1.0, top_p=0.5))

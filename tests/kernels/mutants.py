@@ -86,6 +86,14 @@ MUTANTS = {
     "top-p that keeps every winner": Mutant(
         "device/draw.py", "(own > (1.00001 - top_p) * total)", "(own > -1.0)", checks.check_top_p
     ),
+    "near ties of masses left to float32": Mutant(
+        "keyed/triton.py", "tl.abs(mass - wanted * UNITS) <=", "tl.abs(mass - wanted * UNITS) <= -1.0 -",
+        checks.check_top_p_near_ties,
+    ),
+    "a near tie against a float32 total": Mutant(
+        "device/draw.py", "needed = top_p * total\n                    if", "pass\n                    if",
+        checks.check_top_p_near_ties,
+    ),
     "contenders past the third": Mutant(
         "device/draw.py", "unseen = tl.max((thirds >= floor).to(tl.int32), 0)", "unseen = 0", checks.check_top_p
     ),

@@ -10,7 +10,7 @@ The few are found by the maxima of groups of tokens, in the tiles that reach tha
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.passes import collect, count_and_mass, list_groups, list_tiles
+from draftproof.kernels.device.passes import WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
 from draftproof.kernels.device.rows import ordered, unordered
 
 SHORT = tl.constexpr(128)  # lists of no more than so many tokens, most of them, are searched by cheaper code
@@ -64,7 +64,8 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
     enough: whether the list holds all that the filters keep.
     """
     key = ordered(z) >> KEY_SHIFT
-    weight = tl.where(alive, tl.exp2(tl.fma(z, scale, -top)), 0.0)
+    # 1,024 weights of at most 1 in units of 2^-43 are exact in float64, sums and all.
+    weight = tl.where(alive, whole(tl.exp2(tl.fma(z, scale, -top))) / WHOLE, 0.0)
     lowest = tl.min(tl.where(alive, key, 2147483647), 0)
     highest = tl.max(tl.where(alive, key, -2147483648), 0)
     if k > 0:
@@ -158,7 +159,7 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
         num_up_to, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP, TILE,
                                       HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
         num_tied = num_up_to - num_before
-        one = tl.exp2(tl.fma(z_bound, scale, -top)).to(tl.float64)
+        one = whole(tl.exp2(tl.fma(z_bound, scale, -top))).to(tl.float64) / WHOLE
         num_kept = tl.minimum(tl.maximum(tl.ceil((needed - before) / one), 1.0), num_tied.to(tl.float64)).to(tl.int32)
         mass = before + num_kept.to(tl.float64) * one
         if num_kept < num_tied:

@@ -22,6 +22,7 @@ NOT_FINITE = tl.constexpr(1)
 ALL_MASKED = tl.constexpr(2)
 
 UNITS = tl.constexpr(1099511627776.0)  # of a mass: 2^40
+NEAR_MASS = tl.constexpr(1e-5)  # how much of a mass float32 sums can be wrong by, and more
 
 DRAWN = tl.constexpr(0)
 SUMMED = tl.constexpr(1)
@@ -256,6 +257,12 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
                     num_listed = list_tiles(tiles, tile_max, shape[0], z, TILES)
                     num_before, before = count_and_mass(row, tiles, num_listed, shape, scale, top, z, winner, GROUP,
                                                         TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                    if tl.abs(before - needed) <= NEAR_MASS * needed:
+                        num_listed = list_tiles(tiles, tile_max, shape[0], -float("inf"), TILES)
+                        num_tokens, total = count_and_mass(row, tiles, num_listed, shape, scale, top, -float("inf"),
+                                                           shape[2] + 1, GROUP, TILE, HAS_ALLOWED,
+                                                           HAS_SPECIAL)  # fmt: skip
+                        needed = top_p * total
                     if before >= needed:
                         z_bound, id_bound = z, winner
                         going = tl.full((), 1, tl.int32)

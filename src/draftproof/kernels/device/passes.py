@@ -13,6 +13,7 @@ from draftproof.kernels.device.rows import above, load_places, load_tiles
 
 GROUPS_AT_ONCE = tl.constexpr(1024)
 TOKENS_AT_ONCE = tl.constexpr(512)
+WHOLE = tl.constexpr(8796093022208.0)  # of a mass: 2^43
 
 
 @triton.jit
@@ -37,17 +38,27 @@ def read_group(row, tiles, start, num_listed, shape, GROUP: tl.constexpr, TILE: 
 
 
 @triton.jit
+def whole(weight):
+    """Float32 weights in whole units of 2^-43: their sums are exact in int64, so no order of summing tells in them.
+
+    A filter's decision has to be a function of its row's tokens alone: not of how many programs have read them, and not
+    of which are listed apart for a penalty's or a draft's sake. 2^18 tokens lose 2^-25 of the largest weight at most.
+    """
+    return tl.floor(weight * WHOLE)
+
+
+@triton.jit
 def count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, id_bound, GROUP: tl.constexpr,
                    TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """(how many listed tokens rank before the bound, the float64 sum of their weights 2^(y - top))."""
+    """(how many listed tokens rank before the bound, the sum of their `whole` weights as a float64)."""
     count = tl.zeros((GROUP, TILE), tl.int32)
-    mass = tl.zeros((GROUP, TILE), tl.float32)
+    mass = tl.zeros((GROUP, TILE), tl.int64)
     for start in range(0, num_listed, GROUP):
         z, ids = read_group(row, tiles, start, num_listed, shape, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
         counted = above(z, ids, z_bound, id_bound)
         count += counted.to(tl.int32)
-        mass += tl.where(counted, tl.exp2(tl.fma(z, scale, -top)), 0.0)
-    return tl.sum(tl.sum(count, 1), 0), tl.sum(tl.sum(mass, 1).to(tl.float64), 0)
+        mass += tl.where(counted, whole(tl.exp2(tl.fma(z, scale, -top))), 0.0).to(tl.int64)
+    return tl.sum(tl.sum(count, 1), 0), tl.sum(tl.sum(mass, 1), 0).to(tl.float64) / WHOLE
 
 
 @triton.jit

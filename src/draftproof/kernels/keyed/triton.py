@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.draw import DRAWN, LEFT, OK, SUMMED, UNITS, health, pick, rescue
+from draftproof.kernels.device.draw import DRAWN, LEFT, NEAR_MASS, OK, SUMMED, UNITS, health, pick, rescue
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import max_or_nan
@@ -90,9 +90,11 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             ranked = first_tokens
             if rank > 0:
                 ranked = tl.load(drawn[4 + rank] + first + node, mask=summed, other=-1)
-            kept = summed & (ranked >= 0) & (mass_before(drawn[4], first + node, rank, summed, PARTS) < wanted * UNITS)
+            mass = mass_before(drawn[4], first + node, rank, summed, PARTS)
+            kept = summed & (ranked >= 0) & (mass < wanted * UNITS)
             tokens = tl.where(kept, ranked, tokens)
-            states = tl.where(kept, DRAWN, states)
+            near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= NEAR_MASS * wanted * UNITS)
+            states = tl.where(near, LEFT, tl.where(kept, DRAWN, states))
     is_node = inside & (node > 0)
     drafted = tl.load(draft[1] + first + node, mask=is_node, other=-2)
     parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)

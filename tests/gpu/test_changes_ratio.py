@@ -1,0 +1,12 @@
+"""Penalties, biases and masks inside the kernels on a GPU, against the library's chain: `rejection` and `block`."""
+
+import pytest
+
+from tests.gpu.changed import check_changes
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_tokens_are_the_chains(rule: str) -> None:
+    check_changes(rule)
