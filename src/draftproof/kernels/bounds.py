@@ -15,6 +15,7 @@ ROUNDS: Final = 3
 """Rounds that narrow top-p's bracket, by 8 each: what is left of it is a 512th."""
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
 _NUM_PIVOTS: Final = 8
+_BOUND_WARPS: Final = 4
 
 
 def common_arguments(
@@ -44,7 +45,9 @@ def common_arguments(
         requests.temperature, requests.top_k, requests.top_p, requests.min_score, requests.seed_low,
         requests.seed_high, requests.sample_index,
     )  # fmt: skip
-    flags = {"HAS_ALLOWED": allowed is not None, "HAS_SPECIAL": num_exceptions > 0}
+    flags = {
+        "HAS_ALLOWED": allowed is not None, "HAS_SPECIAL": num_exceptions > 0, "OVERLAP": plan.overlaps,
+    }  # fmt: skip
     return (
         logits, logits.stride(0), (rows.request, rows.position, rows.word), request_params, masks, exceptions,
     ), flags  # fmt: skip
@@ -92,6 +95,7 @@ def bound_rows(
     )  # fmt: skip
     sizes: dict[str, Any] = {
         "TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "PARTS": parts, "WANTED": wanted, **flags,
+        **plan.overlapping,
     }  # fmt: skip
     rounds = ROUNDS if requests.top_p_alone else 0
     for turn in range(rounds):
@@ -103,7 +107,7 @@ def bound_rows(
         )
     bound_kernel[(plan.num_rows,)](
         *head, rounds, plan.num_rows, GROUP=group, LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
-        TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=4, **sizes,
+        TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=_BOUND_WARPS, **sizes,
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ class Plan:
     key_shift: int
     num_exceptions: int
     parts: int
+    overlaps: bool
 
     @classmethod
     def of(
@@ -80,12 +81,17 @@ class Plan:
             vocab_size, logits.shape[0], kind, packed, tile, num_plain, num_plain + num_special,
             tiles, splits, tiles_per_split, racers, _power_of_two(racers),
             max(1, 4096 // tile), 1024 if vocab_size > 8192 else 256, 0 if num_exceptions else _KEY_SHIFTS[kind],
-            num_exceptions, parts,
+            num_exceptions, parts, can_overlap(logits.device),
         )  # fmt: skip
 
     def quads(self, logits: torch.Tensor) -> torch.Tensor:
         """The view that is read four logits at a time, or the logits themselves where rows don't allow it."""
         return logits[:, : -(-self.vocab_size // 4) * 4].view(torch.int64) if self.packed else logits
+
+    @property
+    def overlapping(self) -> dict[str, bool]:
+        """Options of a launch that may begin while the kernel before it runs."""
+        return {"launch_pdl": True} if self.overlaps else {}
 
     def scratch(self, device: torch.device) -> tuple[torch.Tensor, ...]:
         """Tile maxima and masses, racers' scores, ids and logits, tile lists, listed logits and ids, group maxima and
@@ -100,6 +106,11 @@ class Plan:
             of(2 * self.racers, floats), of(self.tiles, ints), of(self.list_size, floats), of(self.list_size, ints),
             of(self.num_tiles * _SLOTS, torch.int16), of(self.list_size, ints),
         )  # fmt: skip
+
+
+def can_overlap(device: torch.device) -> bool:
+    """Whether a kernel may begin while the one before it runs (device/overlap.py)."""
+    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def require_triton() -> None:

@@ -11,6 +11,7 @@ import triton.language as tl
 
 from draftproof.kernels.device.draw import OK
 from draftproof.kernels.device.law import GROUPED, PIVOTS, bound_of_row, collect_part, narrowed, weigh_pivots
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, row_of, scale_of
 from draftproof.kernels.device.rows import level
@@ -71,11 +72,13 @@ def bracket_of(row_index, turn, num_rows, needed, brackets, PARTS: tl.constexpr)
 def narrow_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                   vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                   TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr,
-                  PARTS: tl.constexpr, WANTED: tl.constexpr):  # fmt: skip
+                  PARTS: tl.constexpr, WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * PARTS. One round of narrowing top-p's bracket, for wanted rows that have top-p alone."""
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0) // PARTS
     part = tl.program_id(0) % PARTS
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
+    wait_for_previous(OVERLAP)
     temperature, top_p = tl.load(request_params[0] + request), tl.load(request_params[2] + request)
     if has_top_p_alone(request, request_params):
         if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
@@ -100,11 +103,13 @@ def collect_kernel(logits, stride, row_params, request_params, masks, exceptions
                    vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                    TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                    HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, PARTS: tl.constexpr,
-                   WANTED: tl.constexpr):  # fmt: skip
+                   WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * PARTS. Lists what is left of wanted rows' brackets, each part in its share of the row's list."""
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0) // PARTS
     part = tl.program_id(0) % PARTS
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
+    wait_for_previous(OVERLAP)
     if has_top_p_alone(request, request_params):
         if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
             needed = tl.load(request_params[2] + request) * tl.load(rows[5] + row_index)
@@ -125,10 +130,12 @@ def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, 
                  vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                  TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr,
                  HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, PARTS: tl.constexpr,
-                 TOP_P: tl.constexpr, LISTS: tl.constexpr, WANTED: tl.constexpr):  # fmt: skip
+                 TOP_P: tl.constexpr, LISTS: tl.constexpr, WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. The bound and the kept mass of wanted rows. turn: how many rounds have narrowed top-p's brackets."""
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
+    wait_for_previous(OVERLAP)
     if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
         temperature = tl.load(request_params[0] + request)
         scale = scale_of(temperature)

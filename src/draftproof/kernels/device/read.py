@@ -22,13 +22,27 @@ from draftproof.kernels.device.rows import (
 
 
 @triton.jit
-def read_split(row, quads_ptr, noise, scale, races, split, tile_max, tile_mass, group_max, racers, RACERS: tl.constexpr,
-               num_tiles, tiles_per_split, num_exceptions, vocab_size, num_splits, TILE: tl.constexpr,
-               PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-               HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr):  # fmt: skip
+def first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr,
+                   KIND: tl.constexpr):  # fmt: skip
+    """The packed quads of a split's first tile. On their way while the request's parameters are still being read."""
+    within = tl.arange(0, TILE // (4 * SLOTS))[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
+    quad = split * tiles_per_split * (TILE // 4) + within
+    coming = within.to(tl.int64)
+    if PACKED:
+        coming = load_packed(quads_ptr, quad, quad < (vocab_size + 3) // 4, KIND)
+    return coming
+
+
+@triton.jit
+def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max, racers,
+               RACERS: tl.constexpr, num_tiles, tiles_per_split, num_exceptions, vocab_size, num_splits,
+               TILE: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
+               HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr,
+               GROUPS: tl.constexpr):  # fmt: skip
     """Reads one split. Pointers are at the row's own entries; the split after the last plain one holds the exceptions.
 
-    scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is raced here; 0 for all without RACE.
+    coming: its first tile, from `first_of_split`. scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is
+    raced here; 0 for all without RACE.
     Writes tile_max (logits, NaN where a tile has one; infinite for raced rows without MASS, which don't ask),
     tile_mass (sum of 2^(y - largest y of the tile)), and for the split its three best scores, the ids and logits of
     the two best. racers: (scores [3, RACERS], ids [2, RACERS], logits [2, RACERS]), pointers. GROUPS: rows that aren't
@@ -45,9 +59,6 @@ def read_split(row, quads_ptr, noise, scale, races, split, tile_max, tile_mass, 
         end = tl.minimum(last * (TILE // 4), num_quads)
         within = tl.arange(0, GROUP)[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
         slots = empty_slots(first * GROUP)
-        coming = within.to(tl.int64)
-        if PACKED:
-            coming = load_packed(quads_ptr, first * (TILE // 4) + within, first * (TILE // 4) + within < end, KIND)
         for tile in range(first, last):
             quad = tile * (TILE // 4) + within
             if PACKED:

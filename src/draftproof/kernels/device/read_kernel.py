@@ -3,8 +3,9 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.overlap import let_next_begin
 from draftproof.kernels.device.race import SLOTS
-from draftproof.kernels.device.read import read_split
+from draftproof.kernels.device.read import first_of_split, read_split
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 
 
@@ -13,17 +14,20 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 tiles_per_split, vocab_size, num_plain_splits, TILE: tl.constexpr, TILES: tl.constexpr,
                 RACERS: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
-                MASS: tl.constexpr, GROUPS: tl.constexpr):  # fmt: skip
+                MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced."""
     num_splits = num_plain_splits + HAS_SPECIAL
     row_index = tl.program_id(0) // num_splits
     split = tl.program_id(0) % num_splits
+    let_next_begin(OVERLAP)
+    quads_ptr = quads + row_index.to(tl.int64) * quad_stride
+    coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND)
     request = tl.load(row_params[0] + row_index)
     races = is_raced(request, request_params) & RACE
     noise = noise_of(row_index, request, row_params, request_params)
     scale = scale_of(tl.load(request_params[0] + request))
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
-    read_split(row, quads + row_index.to(tl.int64) * quad_stride, noise, scale, races, split,
+    read_split(row, quads_ptr, coming, noise, scale, races, split,
                scratch[0] + row_index * TILES, scratch[1] + row_index * TILES,
                scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS),
                (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),

@@ -12,6 +12,8 @@ from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.verdict import KernelVerdict
 
+_PICK_WARPS: Final = 1
+_PICK_TOKENS: Final = 1024  # looked at together
 _WALK_WARPS: Final = 8
 
 
@@ -82,7 +84,7 @@ class KeyedKernel:
             exceptions = (ids, processed, ids.shape[1])
         words = rows.request if allowed is None else allowed
         masks = (words, words.stride(0) if has_allowed else 0, special, special.stride(0) if num_exceptions else 0)
-        flags = {"HAS_ALLOWED": has_allowed, "HAS_SPECIAL": num_exceptions > 0}
+        flags = {"HAS_ALLOWED": has_allowed, "HAS_SPECIAL": num_exceptions > 0, "OVERLAP": plan.overlaps}
         sizes = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers}
         quads = plan.quads(logits)
         read_kernel[(plan.num_rows * plan.num_racers,)](
@@ -97,14 +99,15 @@ class KeyedKernel:
         )  # fmt: skip
         parts = plan.parts if requests.top_p_alone else 1
         pick_kernel[(plan.num_rows * parts,)](
-            *shared, GROUP=max(1, plan.group // 2), LIST=plan.list_size, KEY_SHIFT=plan.key_shift, PARTS=parts,
-            TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=1, **sizes, **flags,
+            *shared, GROUP=max(1, _PICK_TOKENS // plan.tile), LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
+            PARTS=parts, TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=_PICK_WARPS, **sizes, **flags,
+            **plan.overlapping,
         )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
             KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=requests.top_p_alone or requests.lists, NODES=self._nodes,
-            TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **flags,
+            TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **flags, **plan.overlapping,
         )  # fmt: skip
         return verdict
 

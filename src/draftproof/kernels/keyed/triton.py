@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.draw import DRAWN, LEFT, NEAR_MASS, OK, SUMMED, UNITS, health, pick, rescue
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import max_or_nan
@@ -14,36 +15,39 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
-                LISTS: tl.constexpr):  # fmt: skip
+                LISTS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * PARTS. What `pick` says of each row.
 
     drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens).
     """
     row_index = tl.program_id(0) // PARTS
     part = tl.program_id(0) % PARTS
+    let_next_begin(OVERLAP)
     request = tl.load(row_params[0] + row_index)
+    noise = noise_of(row_index, request, row_params, request_params)
+    temperature, k = tl.load(request_params[0] + request), tl.load(request_params[1] + request)
+    top_p, min_score = tl.load(request_params[2] + request), tl.load(request_params[3] + request)
+    raced = is_raced(request, request_params)
+    wait_for_previous(OVERLAP)
     tile_max = scratch[0] + row_index * TILES
     tile = tl.arange(0, TILES)
     largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
     racer = tl.arange(0, RACERS)
     scores = tl.load(scratch[2] + row_index * (3 * RACERS) + racer, mask=racer < num_racers, other=-float("inf"))
-    fault = health(tl.where(is_raced(request, request_params), max_or_nan(scores), largest))
+    fault = health(tl.where(raced, max_or_nan(scores), largest))
     none = tl.full((), -1, tl.int32)
     tokens = (none, none, none)
     state = tl.full((), 0, tl.int32)
     wanted = tl.full((), 0.0, tl.float64)
     if fault == OK:
-        temperature = tl.load(request_params[0] + request)
         tokens, state, wanted = pick(
             row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-            noise_of(row_index, request, row_params, request_params),
-            scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
+            noise, scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
             scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest,
-            scale_of(temperature), temperature, tl.load(request_params[1] + request),
-            tl.load(request_params[2] + request), tl.load(request_params[3] + request), num_racers, part,
+            scale_of(temperature), temperature, k, top_p, min_score, num_racers, part,
             drawn[4] + row_index * (3 * PARTS), RACERS, TILES, GROUP, TILE, LIST, KEY_SHIFT, PARTS, HAS_ALLOWED,
             HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
     if part == 0:
@@ -67,7 +71,8 @@ def mass_before(masses, rows, rank, summed, PARTS: tl.constexpr):
 def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
                 num_racers, vocab_size, draft, verdict, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr, FILTERS: tl.constexpr, NODES: tl.constexpr, TREE: tl.constexpr):  # fmt: skip
+                HAS_SPECIAL: tl.constexpr, FILTERS: tl.constexpr, NODES: tl.constexpr, TREE: tl.constexpr,
+                OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests. Keeps drafted tokens while they equal the drawn ones.
 
     draft: (offsets [requests + 1], drafted [rows], parents [rows]). verdict: (token ids [requests, NODES], accepted
@@ -78,6 +83,12 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     num_rows = tl.load(draft[0] + request + 1) - first
     node = tl.arange(0, NODES)
     inside = node < num_rows
+    is_node = inside & (node > 0)
+    drafted = tl.load(draft[1] + first + node, mask=is_node, other=-2)
+    parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)
+    # All rows of a chain up to the first that stops it are taken at once.
+    follows = tl.load(draft[1] + first + node + 1, mask=node + 1 < num_rows, other=-2)
+    wait_for_previous(OVERLAP)
     tokens = tl.load(drawn[0] + first + node, mask=inside, other=-1)
     faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
     states = tl.load(drawn[2] + first + node, mask=inside, other=0)
@@ -95,9 +106,6 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             tokens = tl.where(kept, ranked, tokens)
             near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= NEAR_MASS * wanted * UNITS)
             states = tl.where(near, LEFT, tl.where(kept, DRAWN, states))
-    is_node = inside & (node > 0)
-    drafted = tl.load(draft[1] + first + node, mask=is_node, other=-2)
-    parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)
     emitted = tl.full((NODES,), -1, tl.int32)
     path = tl.full((NODES,), -1, tl.int32)
     num_accepted = tl.zeros((), tl.int32)
@@ -106,8 +114,6 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     going = tl.full((), 1, tl.int32)
     while going > 0:
         if not TREE:
-            # All rows of a chain up to the first that stops it are taken at once.
-            follows = tl.load(draft[1] + first + node + 1, mask=node + 1 < num_rows, other=-2)
             current = tl.min(tl.where((follows != tokens) | (faults != 0) | (states == LEFT), node, NODES), 0)
         if tl.max(tl.where(node == current, states, 0), 0) == LEFT:
             row_index = first + current

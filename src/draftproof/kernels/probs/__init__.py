@@ -67,13 +67,13 @@ class TargetProbsKernel:
         )  # fmt: skip
         measure_kernel[(plan.num_rows,)](
             common[2], common[3], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,
-            TILES=plan.tiles, TOP_P=requests.top_p_alone, num_warps=1,
+            TILES=plan.tiles, TOP_P=requests.top_p_alone, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
         )  # fmt: skip
         bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._rows[1], self._brackets,
                    nodes=1, parts=self._parts, wanted=0)  # fmt: skip
         write_kernel[(plan.num_rows * plan.num_tiles,)](
             *common, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0), num_warps=4,
-            **sizes,
+            **sizes, **plan.overlapping,
         )  # fmt: skip
         return self._rows[0]
 

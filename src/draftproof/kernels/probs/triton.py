@@ -5,20 +5,23 @@ import triton.language as tl
 
 from draftproof.kernels.device.draw import OK, health, masses_of
 from draftproof.kernels.device.law import store_bracket
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import above, level, load_tiles, max_or_nan
 
 
 @triton.jit
 def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, rows, brackets, TILES: tl.constexpr,
-                   TOP_P: tl.constexpr):  # fmt: skip
+                   TOP_P: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's fault, maximum and mass, and where top-p's last token may lie.
 
     rows: as in device/bound_kernels.py.
     """
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request = tl.load(row_params[0] + row_index)
     scale = scale_of(tl.load(request_params[0] + request))
+    wait_for_previous(OVERLAP)
     tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
     tile = tl.arange(0, TILES)
     largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
@@ -35,11 +38,13 @@ def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, r
 @triton.jit
 def write_kernel(logits, stride, row_params, request_params, masks, exceptions, num_tiles, num_plain, vocab_size, rows,
                  out, out_stride, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
+                 HAS_SPECIAL: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * tiles. Probabilities into `out` [rows, >= V] float32; NaN throughout a row that has a fault."""
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0) // num_tiles
     tile = tl.program_id(0) % num_tiles
     request = tl.load(row_params[0] + row_index)
+    wait_for_previous(OVERLAP)
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     z, ids = load_tiles(row, tl.full((1,), 0, tl.int32) + tile, num_tiles, num_plain, vocab_size, TILE, HAS_ALLOWED,
                         HAS_SPECIAL)  # fmt: skip

@@ -107,7 +107,7 @@ class RatioKernel:
         values = self._values(draft, rows)
         chain = (rows.offsets, rows.drafted)
         temperature = rows.request if draft.temperature is None else draft.temperature
-        sizes: dict[str, Any] = {"TILE": plan.tile, **flags}
+        sizes: dict[str, Any] = {"TILE": plan.tile, **flags, **plan.overlapping}
         tiles = {"TILES": plan.tiles}
         head = (*common, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
@@ -124,7 +124,10 @@ class RatioKernel:
         bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._node_state[6], self._brackets,
                    nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
-            chain_kernel[(rows.num_requests,)](chain, *bounded, self._prefixes, NODES=self._nodes, num_warps=1)
+            chain_kernel[(rows.num_requests,)](
+                chain, *bounded, self._prefixes, NODES=self._nodes,
+                OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
+            )  # fmt: skip
             mass_kernel[(plan.num_rows * parts,)](
                 *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, PARTS=parts,
                 num_warps=4, **sizes, **tiles,

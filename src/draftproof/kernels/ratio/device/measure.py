@@ -8,6 +8,7 @@ from draftproof.kernels.device.boundary import score_of
 from draftproof.kernels.device.draw import health, masses_of, surely_kept
 from draftproof.kernels.device.law import store_bracket
 from draftproof.kernels.device.noise import uniform
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import logit_at
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import level, max_or_nan
@@ -20,14 +21,17 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, brackets,
                 TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
                 DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
-                STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+                STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
+                OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell."""
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
     temperature = tl.load(request_params[0] + request)
     k, top_p = tl.load(request_params[1] + request), tl.load(request_params[2] + request)
     min_score = tl.load(request_params[3] + request)
     scale = scale_of(temperature)
+    wait_for_previous(OVERLAP)
     tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
     tile = tl.arange(0, TILES)
     largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))

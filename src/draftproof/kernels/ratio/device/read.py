@@ -4,9 +4,10 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.bound_kernels import place_of
+from draftproof.kernels.device.overlap import let_next_begin
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.ratio import LOGITS
-from draftproof.kernels.device.read import read_split
+from draftproof.kernels.device.read import first_of_split, read_split
 from draftproof.kernels.device.request import noise_of, row_of, scale_of
 
 
@@ -18,21 +19,24 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
                      PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, DRAFT_TILES: tl.constexpr,
                      DRAFT_PACKED: tl.constexpr, DRAFT_KIND: tl.constexpr, DRAFT_EVEN: tl.constexpr,
                      DRAFT_TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-                     LAW: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr):  # fmt: skip
+                     LAW: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * (target's splits + draft's splits), one warp each: maxima and masses of both laws' tiles.
 
     MASS: whether the target's masses are asked for, which top-k and min-p don't. GROUPS: whether its groups' maxima.
     """
+    let_next_begin(OVERLAP)
     num_target = num_plain_splits + HAS_SPECIAL
     num_splits = num_target + draft_splits
     row_index = tl.program_id(0) // num_splits
     split = tl.program_id(0) % num_splits
+    quads_ptr = quads + row_index.to(tl.int64) * quad_stride
+    coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND)
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
     noise = noise_of(row_index, request, row_params, request_params)
     if split < num_target:
         scale = scale_of(tl.load(request_params[0] + request))
         row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
-        read_split(row, quads + row_index.to(tl.int64) * quad_stride, noise, scale, False, split,
+        read_split(row, quads_ptr, coming, noise, scale, False, split,
                    scratch[0] + row_index * TILES, scratch[1] + row_index * TILES,
                    scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS),
                    (scratch[2], scratch[3], scratch[4]), RACERS, num_plain, tiles_per_split, exceptions[2], vocab_size,
@@ -43,8 +47,11 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
             index = row_index - request
             scale = scale_of(tl.load(draft_temperature + request))
             start = values[0] + index.to(tl.int64) * values[1]
-            read_split((start, start, start, start, start), draft_quads + index.to(tl.int64) * draft_quad_stride, noise,
-                       scale, False, split - num_target, draft_scratch[0] + index * DRAFT_TILES,
+            draft_ptr = draft_quads + index.to(tl.int64) * draft_quad_stride
+            first_tile = first_of_split(draft_ptr, split - num_target, draft_tiles_per_split, values[4], DRAFT_TILE,
+                                        DRAFT_PACKED, DRAFT_KIND)  # fmt: skip
+            read_split((start, start, start, start, start), draft_ptr, first_tile, noise, scale, False,
+                       split - num_target, draft_scratch[0] + index * DRAFT_TILES,
                        draft_scratch[1] + index * DRAFT_TILES, scratch[8], (scratch[2], scratch[3], scratch[4]), RACERS,
                        draft_tiles, draft_tiles_per_split, 0, values[4], draft_splits, DRAFT_TILE, DRAFT_PACKED,
                        DRAFT_KIND, DRAFT_EVEN, False, False, False, True, False)  # fmt: skip

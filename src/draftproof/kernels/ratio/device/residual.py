@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.noise import nearness
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import race_all, race_tiles, residual_mass
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.ratio.device.state import BONUS, RESIDUAL, law_of, node_of, noise_at
@@ -14,10 +15,12 @@ from draftproof.kernels.ratio.device.stop import stop_of_block, stop_of_rejectio
 def mass_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                 vocab_size, draft, values, rows, nodes, prefixes, residual_masses, TILE: tl.constexpr,
                 TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
-                STEPS: tl.constexpr, PARTS: tl.constexpr):  # fmt: skip
+                STEPS: tl.constexpr, PARTS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * PARTS. S_i's parts, in units of 2^-56, for wanted rows."""
+    let_next_begin(OVERLAP)
     row_index = tl.program_id(0) // PARTS
     part = tl.program_id(0) % PARTS
+    wait_for_previous(OVERLAP)
     if tl.load(prefixes[1] + row_index) > 0:
         request = tl.load(row_params[0] + row_index)
         scale = scale_of(tl.load(request_params[0] + request))
@@ -37,15 +40,17 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 vocab_size, draft, values, rows, nodes, prefixes, residual_masses, racers, TILE: tl.constexpr,
                 TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
                 STEPS: tl.constexpr, NODES: tl.constexpr, PARTS: tl.constexpr, SPLITS: tl.constexpr,
-                BLOCK: tl.constexpr):  # fmt: skip
+                BLOCK: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests * SPLITS. Where the request stops, and this split's best two of the race there.
 
     racers: (best scores and runner-ups [requests, 2, SPLITS], ids [requests, SPLITS], stops, faults [requests], P).
     """
+    let_next_begin(OVERLAP)
     request = tl.program_id(0) // SPLITS
     split = tl.program_id(0) % SPLITS
     first = tl.load(draft[0] + request)
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
+    wait_for_previous(OVERLAP)
     prefix = tl.full((), 1.0, tl.float64)
     if BLOCK:
         stop, prefix, fault = stop_of_block(request, first, num_nodes, draft, rows, nodes, prefixes, residual_masses,
@@ -80,11 +85,13 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
 def finish_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                   vocab_size, draft, values, rows, nodes, racers, verdict, TILE: tl.constexpr,
                   HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr,
-                  NODES: tl.constexpr, SPLITS: tl.constexpr):  # fmt: skip
+                  NODES: tl.constexpr, SPLITS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests. The race's winner, by float64 where float32 can't order it; then the verdict as in keyed."""
+    let_next_begin(OVERLAP)
     request = tl.program_id(0)
     first = tl.load(draft[0] + request)
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
+    wait_for_previous(OVERLAP)
     stop, fault = tl.load(racers[2] + request), tl.load(racers[3] + request)
     winner = tl.full((), -1, tl.int32)
     if fault == 0:

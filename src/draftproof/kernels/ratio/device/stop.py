@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, UNSURE
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 
 
 @triton.jit
@@ -36,15 +37,17 @@ def stop_of_rejection(first, num_nodes, draft, rows, nodes, NODES: tl.constexpr)
 
 
 @triton.jit
-def chain_kernel(draft, rows, nodes, prefixes, NODES: tl.constexpr):
+def chain_kernel(draft, rows, nodes, prefixes, NODES: tl.constexpr, OVERLAP: tl.constexpr):
     """Grid: requests. P_i for `block`, and which residual masses are wanted.
 
     prefixes: (P [rows], wanted [rows], ends [requests], faults [requests]): a row's P is that of the tokens before it;
     ends: how many tokens the longest prefix has.
     """
+    let_next_begin(OVERLAP)
     request = tl.program_id(0)
     first = tl.load(draft[0] + request)
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
+    wait_for_previous(OVERLAP)
     node = tl.arange(0, NODES)
     inside = node < num_nodes
     weights, row_masses = weights_kept(first, node, inside, draft, rows, nodes)
