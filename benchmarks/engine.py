@@ -1,6 +1,6 @@
 """The engine on a CPU: plain decoding against transformers, many requests against one, where a step's time goes.
 
-    python -m benchmarks.engine [--parts plain batch step prefix] [--dtype auto] [--threads 2] [--repeats 5]
+    python -m benchmarks.engine [--parts plain invariant batch step prefix] [--dtype auto] [--threads 2] [--repeats 5]
 
 The sides take turns within each repeat, so that a load on the machine meets both; medians are compared. Outputs are
 compared as well: greedy tokens with transformers', each request of a batch with itself alone. The last line on stdout
@@ -30,6 +30,7 @@ from draftproof.targets.dtype import resolve_dtype
 from draftproof.targets.fused import FamilyPart
 
 PLAIN_BAR, BATCH_BAR = 1.6, 3.0
+INVARIANT_PLAIN_BAR, INVARIANT_STEP_BAR = 0.25, 0.05
 
 
 def alternate(calls: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, Any]]:
@@ -123,6 +124,41 @@ def batch(dtype: str, num_tokens: int, repeats: int, num_requests: int, invarian
     }
 
 
+def invariant(dtype: str, num_tokens: int, repeats: int) -> dict[str, Any]:
+    """What `invariant` adds to plain decoding of one request, and to a verifying forward of 9 tokens."""
+    decodes: dict[str, Callable[[], Any]] = {}
+    forwards: dict[str, Callable[[], Any]] = {}
+    targets = []
+    for name, on in (("without", False), ("with", True)):
+        target, tokenizer = target_of(dtype, invariant=on)
+        llm = LLM.from_target(target, tokenizer, enable_prefix_caching=False)
+        prompt_ids = chat_ids(llm, prompts("ordinary")[0])
+
+        def forward(target: Any = target) -> None:
+            target.score([ScoreRequest(0, tuple(range(5, 14)))])
+            target.rewind(0, 100)
+
+        def decode(llm: LLM = llm, prompt_ids: list[int] = prompt_ids) -> None:
+            llm.generate([prompt_ids], greedy(num_tokens))
+
+        target.prefill(0, list(range(100, 200)))
+        targets.append(target)
+        forwards[name], decodes[name] = forward, decode
+    step_seconds, _ = alternate(forwards, 6 * repeats)
+    for target in targets:
+        target.release(0)
+    plain_seconds, _ = alternate(decodes, repeats)
+    found: dict[str, Any] = {}
+    for name, seconds, bar in (
+        ("plain decoding", plain_seconds, INVARIANT_PLAIN_BAR),
+        ("9 tokens", step_seconds, INVARIANT_STEP_BAR),
+    ):
+        cost = seconds["with"] / seconds["without"] - 1
+        milliseconds = {kind: 1e3 * taken for kind, taken in seconds.items()}
+        found[name] = {"ms": milliseconds, "cost": cost, "bar": bar, "holds": cost <= bar}
+    return found
+
+
 def step(dtype: str, repeats: int) -> dict[str, Any]:
     """One forward by its number of tokens, and the linear layers alone, which read the weights: the floor."""
     target, _ = target_of(dtype, invariant=False)
@@ -175,7 +211,7 @@ def prefix(dtype: str, repeats: int) -> dict[str, Any]:
 def main() -> int:
     """Runs the parts asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["plain", "batch", "step", "prefix"])
+    parser.add_argument("--parts", nargs="+", default=["plain", "invariant", "batch", "step", "prefix"])
     parser.add_argument("--dtype", default="auto", help="auto is bfloat16 where the CPU has it")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
@@ -187,9 +223,9 @@ def main() -> int:
     tokens, repeats = given.num_tokens, given.repeats
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "plain": lambda: plain(dtype, tokens, repeats),
+        "invariant": lambda: invariant(dtype, tokens, repeats),
         "batch": lambda: {
-            f"invariant={invariant}": batch(dtype, tokens, repeats, given.num_requests, invariant)
-            for invariant in (False, True)
+            f"invariant={on}": batch(dtype, tokens, repeats, given.num_requests, on) for on in (False, True)
         },
         "step": lambda: step(dtype, repeats),
         "prefix": lambda: prefix(dtype, repeats),

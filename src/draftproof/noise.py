@@ -50,7 +50,7 @@ LAYOUT_VERSION: Final = 1
 _SEED_LIMIT: Final = 1 << 64
 _INDEX_LIMIT: Final = 1 << 24
 _NUM_CACHED_FIELDS: Final = 24
-_FEW: Final = 16  # tokens, or blocks, that are quicker drawn one by one than as an array
+_FEW: Final = 24  # tokens, or blocks, that are quicker drawn one by one than as an array
 _MANY: Final = 4096  # tokens from which on it pays to ask which can win
 
 

@@ -45,8 +45,8 @@ def law_of_all(weights: NDArray[Any]) -> Law:
 
 def law_of_some(ids: NDArray[np.int64], weights: NDArray[Any], vocab_size: int) -> Law:
     """The law of `weights` [K] at `ids` [K] ascending, of which the largest is 1."""
-    alive = weights > 0
-    if not alive.all():
+    if len(ids) > 1 and not weights.all():
+        alive = weights > 0
         ids, weights = ids[alive], weights[alive]
     if len(ids) == 1:
         return PointMass(int(ids[0]))
