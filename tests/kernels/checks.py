@@ -95,6 +95,13 @@ def check_min_p(kernels):
     draws_as_the_reference(kernels, logits_of(6, 300), SamplingParams(temperature=3.0, min_p=0.3, top_p=0.9))
 
 
+def check_float_groups(kernels):
+    """A token just above min-p's threshold, whose logit no bfloat16 is equal to, in a group of its own."""
+    logits = torch.full((12, 512), -50.0)
+    logits[:, 3], logits[:, 20] = 100.0, 99.32
+    draws_as_the_reference(kernels, logits.to(DEVICE), SamplingParams(temperature=1.0, min_p=0.5))
+
+
 def check_top_p(kernels):
     """Winners are dropped often; a small part of the vocabulary is kept; masses come from several tiles."""
     draws_as_the_reference(kernels, logits_of(6, 700, spread=1.0), SamplingParams(temperature=1.0, top_p=0.3))
@@ -241,7 +248,7 @@ def check_tree(kernels):
 
 def check_penalties(kernels):
     """Positive and negative logits, prompt and output, drafts on the path and beside it, bias before penalties."""
-    for filters in ({"temperature": 1.3}, {"temperature": 1.0, "top_p": 0.6}):
+    for filters in ({"temperature": 1.3}, {"temperature": 1.0, "top_p": 0.6}, {"temperature": 1.0, "top_k": 6}):
         params = SamplingParams(
             repetition_penalty=1.7,
             frequency_penalty=0.6,

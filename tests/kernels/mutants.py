@@ -77,6 +77,24 @@ MUTANTS = {
         "own_total = tl.full((), 0.0, tl.float64)",
         checks.check_top_k_top_p,
     ),
+    "groups' maxima rounded down": Mutant(
+        "device/rows.py", "tl.where(bits < 0, 0, 0xFFFF)", "0", checks.check_float_groups
+    ),
+    "groups of one slot": Mutant(
+        "device/passes.py", "+ group % SLOTS) + within % 4", "+ 0 * group) + within % 4", checks.check_top_k_top_p
+    ),
+    "the exceptions' groups unread": Mutant(
+        "device/read.py",
+        "coarse(of_group))\n            if MASS",
+        'coarse(of_group - float("inf")))\n            if MASS',
+        checks.check_penalties,
+    ),
+    "the last contender that is kept": Mutant(
+        "keyed/triton.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
+    ),
+    "the second contender's mass for the first's": Mutant(
+        "device/draw.py", "tl.store(part_mass + part, mass0)", "tl.store(part_mass + part, mass1)", checks.check_top_p
+    ),
     "min-p before temperature": Mutant(
         "device/boundary.py",
         "return tl.div_rn(z - largest, temperature)",
