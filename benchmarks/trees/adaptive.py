@@ -134,13 +134,13 @@ def stream(args: argparse.Namespace) -> dict[str, Any]:
         "auto_over_plain": {kind: seconds["plain"][kind] / seconds["auto"][kind] for kind in kinds},
         "auto_over_hindsight": hindsight / all_seconds["auto"],
         "auto_over_best_chain": chain / all_seconds["auto"],
-        "plans": _plans(ways.llms["auto"]),
+        "losses": _losses(ways.llms["auto"]),
     }
 
 
-def _plans(llm: LLM) -> Any:
-    plans = getattr(llm.drafter, "plans", None)
-    return plans.means() if hasattr(plans, "means") else None
+def _losses(llm: LLM) -> Any:
+    shares = getattr(llm.drafter, "shares", None)
+    return shares.means() if hasattr(shares, "means") else None
 
 
 def _mixed(args: argparse.Namespace) -> list[Prompt]:

@@ -37,7 +37,7 @@ from draftproof.config import SpeculativeConfig
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.length import FixedLength
 from draftproof.drafters.policies import policy_for
-from draftproof.drafters.tree import BestFirst, Path, Shares, TreeDrafter, plans_of, source_of
+from draftproof.drafters.tree import BestFirst, Shares, TreeDrafter, shares_of, source_of
 from draftproof.drafters.tree.drafter import TreeDrafter as Trees
 from draftproof.noise import KeyedNoise
 from draftproof.verify import get_verifier
@@ -53,6 +53,15 @@ class Costs:
     def __init__(self, passes: dict[int, float], root: float, rounds: dict[int, float]) -> None:
         self.widths, self.seconds = np.array(sorted(passes)), np.array([passes[width] for width in sorted(passes)])
         self.root, self.rounds, self.passes = root, rounds, passes
+
+    @classmethod
+    def read(cls, path: FilePath) -> Costs:
+        """The costs in a former run's output."""
+        found = json.loads(path.read_text())["costs"]
+        plain = found["plain_ms"] / 1e3
+        by_width = {int(width): plain * steps for width, steps in found["pass"].items()}
+        by_nodes = {int(nodes): plain * steps for nodes, steps in found["draft_round"].items()}
+        return cls(by_width, plain * found["draft_root"], by_nodes)
 
     def of_pass(self, width: int) -> float:
         return float(np.interp(width, self.widths, self.seconds))
@@ -108,7 +117,11 @@ def calibrate(args: argparse.Namespace, text: dict[str, Any]) -> Costs:
 
 
 def _widest(num_nodes: int) -> Any:
-    return BestFirst(DEPTH, 8, max_rounds=DEPTH - 1) if num_nodes > 4 else Path(DEPTH)
+    return BestFirst(DEPTH, 8, max_rounds=DEPTH - 1) if num_nodes > 4 else _chain(DEPTH)
+
+
+def _chain(length: int) -> BestFirst:
+    return BestFirst(length, 1, num_children=1)
 
 
 def _note_rounds(drafter: Trees, roots: list[float], rounds: dict[int, list[float]]) -> None:
@@ -141,8 +154,8 @@ class Stream:
         self.policies = policy_for(self.config, get_verifier("keyed"))
         source = source_of(walks.drafter)
         builder = builder or BestFirst(DEPTH, 8, max_rounds=DEPTH - 1)
-        plans = Shares(*_given(self.config)) if _is_fixed(self.config) else plans_of(self.config, source)
-        self.drafter = TreeDrafter(source, builder, plans)
+        shares = Shares(*_given(self.config)) if _is_fixed(self.config) else shares_of(self.config)
+        self.drafter = TreeDrafter(source, builder, shares)
         root_laws, laws_after = source.root_laws, source.laws_after
 
         def first(requests: Any) -> Any:
@@ -190,7 +203,10 @@ class Stream:
             policy.observe(len(draft), min(len(path), num), None)
             policy.observe_cost(1 + len(draft), took)
             verdict = SimpleNamespace(
-                path=path, num_accepted=len(path), decisions=[SimpleNamespace(position=len(context))]
+                path=path,
+                num_accepted=len(path),
+                decisions=[SimpleNamespace(position=len(context))],
+                token_ids=output[:num],
             )
             context, history = [*context, *output[:num]], history.extended(tuple(output[:num]))
             self.drafter.observe(slot, context, verdict)  # type: ignore[arg-type]
@@ -223,7 +239,7 @@ def ways(greedy: bool) -> dict[str, tuple[dict[str, Any], Any]]:
     """Name -> (fields, builder)"""
     weights = (0.0,) if greedy else (1.0, 0.5)
     fixed: dict[str, tuple[dict[str, Any], Any]] = {
-        f"chain {length}": ({"num_speculative_tokens": length, "draft_length": "fixed"}, Path(length))
+        f"chain {length}": ({"num_speculative_tokens": length, "draft_length": "fixed"}, _chain(length))
         for length in (1, 2, 3, 5, 7)
     }
     for nodes in (8, 16, 32):
@@ -232,7 +248,7 @@ def ways(greedy: bool) -> dict[str, tuple[dict[str, Any], Any]]:
             fixed[f"tree {nodes}, zeta {weight:g}"] = (tree, None)
     return {
         **fixed,
-        "chain, auto": ({"num_speculative_tokens": 7}, Path(7)),
+        "chain, auto": ({"num_speculative_tokens": 7}, _chain(7)),
         "auto": ({"topology": "auto", "num_tree_nodes": 32}, None),
     }
 
@@ -241,20 +257,20 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     """Every way over the same stream."""
     walks = Walks(args)
     order = _by_turns([text["kind"] for text in walks.texts])
-    costs = calibrate(args, walks.texts[0])
+    costs = calibrate(args, walks.texts[0]) if args.costs is None else Costs.read(args.costs)
     print(costs.as_dict(), file=sys.stderr, flush=True)
     kinds = list(dict.fromkeys(text["kind"] for text in walks.texts))
     tokens = {kind: sum(len(t["output_ids"]) - 1 for t in walks.texts if t["kind"] == kind) for kind in kinds}
     seconds = {"plain": {kind: count * costs.of_pass(1) for kind, count in tokens.items()}}
     per_pass: dict[str, float] = {}
-    plans: Any = None
+    losses: Any = None
     for name, (fields, builder) in ways(args.temperature == 0).items():
         if args.ways and name not in args.ways and name != "auto":
             continue
         stream = Stream(walks, costs, fields, builder)
         seconds[name], passes = stream.run(order)
         per_pass[name] = sum(tokens.values()) / passes
-        plans = stream.drafter.plans.means() if hasattr(stream.drafter.plans, "means") else plans
+        losses = stream.drafter.shares.means() if hasattr(stream.drafter.shares, "means") else losses
         speed = sum(seconds["plain"].values()) / sum(seconds[name].values())
         print(f"{name}: {per_pass[name]:.2f} tokens a pass, {speed:.3f} of plain", file=sys.stderr, flush=True)
     total = {name: sum(found.values()) for name, found in seconds.items()}
@@ -268,7 +284,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
         "best_fixed": best,
         "auto_over_hindsight": sum(seconds[best[kind]][kind] for kind in kinds) / total["auto"],
         "auto_over_best_chain": min(total[name] for name in chains) / total["auto"],
-        "plans": plans,
+        "losses": losses,
     }
 
 
@@ -287,6 +303,9 @@ def main() -> None:
     add_model_flags(parser)
     parser.add_argument("--texts", type=FilePath, required=True)
     parser.add_argument("--ways", nargs="+")
+    parser.add_argument(
+        "--costs", type=FilePath, help="a former run's output: its costs, to hold two versions together"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     settings = {name: str(value) for name, value in vars(args).items()}

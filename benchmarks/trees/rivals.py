@@ -62,7 +62,7 @@ def wanted(args: argparse.Namespace) -> Iterator[tuple[str, float, float, str, d
 
 
 class Bench:
-    """One process: a target, the prompts, and the drafters that it has needed so far."""
+    """One process: a target, the prompts, and the drafter that was wanted last: a target serves one's taps."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -71,21 +71,20 @@ class Bench:
         if args.invariant:
             target, self.tokenizer = open_target(args, num_slots=slots)
         else:
-            target, self.tokenizer = load_target(dtype=args.dtype, num_slots=slots)
+            target, self.tokenizer = load_target(dtype=args.dtype, invariant=False, num_slots=slots)
         self.target: Any = target
         self.plain = LLM.from_target(target, self.tokenizer)
         self.kinds = [prompt.kind for prompt in prompts]
         self.ids = [self.plain.encode_chat([{"role": "user", "content": prompt.text}]) for prompt in prompts]
-        self.drafters: dict[str, Any] = {}
+        self.method, self.drafter = "", None
 
     def run(self, method: str, temperature: float, top_p: float, fields: dict[str, Any]) -> list[list[Any]]:
         """[kind, tokens, passes] of every prompt."""
         named = {"method": method, "model": dict(zip(self.args.methods, self.args.models, strict=False)).get(method)}
-        if method not in self.drafters:
-            config = SpeculativeConfig(**named)
-            self.drafters[method] = make_drafter(config, self.target, self.tokenizer, self.plain.chain)
-        config = SpeculativeConfig(**named, **fields)
-        drafter = self.drafters[method]
+        if method != self.method:
+            self.drafter = make_drafter(SpeculativeConfig(**named), self.target, self.tokenizer, self.plain.chain)
+            self.method = method
+        config, drafter = SpeculativeConfig(**named, **fields), self.drafter
         drafter = drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
         llm = LLM.from_target(self.target, self.tokenizer, speculative_config=config, drafter=drafter)
         params = [

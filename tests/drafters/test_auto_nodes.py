@@ -13,7 +13,7 @@ from draftproof.drafters.anticipating import CuttingNodes
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.auto_nodes import AutoNodes
 from draftproof.drafters.base import DraftRequest
-from draftproof.drafters.costs import LearnedCosts, Load
+from draftproof.drafters.costs import FIRST_SLOPE, LearnedCosts, Load
 from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE
 from draftproof.drafters.policies import policy_for
 from draftproof.drafters.tree import BestFirst, TreeDrafter
@@ -189,12 +189,18 @@ def settled(policy, *, num_passes=40, accepted=2, added=0.5):
 def test_a_round_is_run_while_it_adds_more_than_its_time_is_worth():
     """Two emitted tokens of 3 a pass and 1.5 plain steps: a round of half a plain step must add one token."""
     policy = settled(CuttingNodes(8).for_request())
-    policy.observe_round(0.5 * PLAIN_SECONDS)
+    assert policy.num_expanded(np.array([1e-6])) == 1
+    for num_nodes, steps in ((1, 0.5), (2, 0.6), (3, 1.2)):
+        for _ in range(5):
+            policy.observe_round(num_nodes, steps * PLAIN_SECONDS)
     rate = policy._rate() * PLAIN_SECONDS
     assert rate == pytest.approx(2.0, rel=0.1)
-    assert policy.is_worth_round(0.5 * rate + 0.01) and not policy.is_worth_round(0.5 * rate - 0.01)
-    assert policy.net(2, 8, 0.0) == pytest.approx(2 - rate * 0.5, rel=0.05)
-    assert policy.net(2, 8, PLAIN_SECONDS) == pytest.approx(policy.net(2, 8, 0.0) - rate)
+    assert policy.num_expanded(np.array([0.52 * rate])) == 1 and policy.num_expanded(np.array([0.48 * rate])) == 0
+    # A second node costs .1 of a plain step more, a third .6: what they gain decides, together.
+    assert policy.num_expanded(rate * np.array([0.4, 0.25])) == 2
+    assert policy.num_expanded(rate * np.array([0.52, 0.05, 0.05])) == 1
+    assert policy.num_expanded(rate * np.array([0.5, 0.5, 0.5])) == 2
+    assert policy.num_expanded(rate * np.array([0.7, 0.7, 0.7])) == 3
 
 
 def test_what_a_draft_adds_to_a_shared_pass_costs_everybody():
@@ -264,3 +270,50 @@ def test_a_drafter_stops_growing_where_its_passes_cost_too_much(pass_seconds, is
         policy.observe(len(draft), min(len(draft), 1), None)
         policy.observe_cost(1 + len(draft), PLAIN_SECONDS * (1 + 0.02 * len(draft)))
     assert len(rounds) > 30 and (np.mean(rounds[20:]) > 1) == is_grown
+
+
+@pytest.mark.parametrize("kind", [AutoLength, AutoNodes, CuttingNodes])
+def test_a_stream_of_short_requests_that_nobody_can_guess_is_probed_ever_more_rarely(kind):
+    """64 tokens a request: a request that knew nothing would probe after 4, 12, 28 and 60."""
+    engine, probes = kind(16), []
+    for _ in range(8):
+        policy = engine.for_request()
+        probes.append(0)
+        for _ in range(64):
+            asked = policy.num_tokens(None)
+            probes[-1] += asked > 0
+            policy.observe(asked, 0, None)
+            policy.observe_cost(1 + asked, PLAIN_SECONDS * (1 + 0.1 * asked))
+    assert probes[0] >= 3 and sum(probes[4:]) <= 8
+    # Text that can be guessed is noticed, and the intervals are short again.
+    for _ in range(3):
+        policy, drafted = engine.for_request(), 0
+        for _ in range(64):
+            asked = policy.num_tokens(None)
+            drafted += asked > 0
+            policy.observe(asked, asked, None)
+            policy.observe_cost(1 + asked, PLAIN_SECONDS * (1 + 0.1 * asked))
+    assert drafted > 50
+
+
+def test_a_probe_is_as_long_as_is_cheap_and_is_not_grown():
+    for slope, most in ((0.03, 8), (0.1, 2), (0.5, 1)):
+        policy = CuttingNodes(16).for_request()
+        for _ in range(300):
+            asked = policy.num_tokens(None)
+            policy.observe(asked, 0, None)
+            policy.observe_cost(1 + asked, PLAIN_SECONDS * (1 + slope * asked))
+        asked = next(filter(None, (policy.num_tokens(None) for _ in range(200))))
+        assert asked == most and policy.num_expanded(np.array([5.0])) == 0
+        assert policy.num_worth(np.zeros(asked)) == asked
+
+
+def test_a_width_beyond_the_measured_ones_is_taken_to_cost_on_as_they_did():
+    costs = LearnedCosts()
+    for width, steps in ((1, 1.0), (9, 2.0)) * 5:
+        costs.observe_pass(width, steps * PLAIN_SECONDS)
+    assert costs.of_pass(33) == pytest.approx(5.0 * PLAIN_SECONDS, rel=1e-6)
+    flat = LearnedCosts()
+    for width, steps in ((1, 1.0), (9, 1.0)) * 5:
+        flat.observe_pass(width, steps * PLAIN_SECONDS)
+    assert flat.of_pass(33) == pytest.approx((1 + 24 * FIRST_SLOPE) * PLAIN_SECONDS, rel=1e-6)

@@ -4,7 +4,7 @@ stop strings and stop tokens on. The drafter's laws know nothing of the grammar,
 import pytest
 
 from draftproof import SamplingParams
-from draftproof.drafters.tree import BestFirst, Path, Shares, Static, TopK, TreeDrafter, TunedPlans
+from draftproof.drafters.tree import BestFirst, Shares, Static, TopK, TreeDrafter, TunedShares
 from draftproof.drafters.tree.tuning import arms_of
 from tests.drafters.tree.tables import TableSource
 from tests.grammar.bytes_vocabulary import ByteTokenizer, QuickTable, engine, ids
@@ -13,7 +13,12 @@ from tests.grammar.test_replay import REGEX, SCHEMA
 TOKENIZER = ByteTokenizer()
 PROMPTS = [TOKENIZER.ids("abab"), TOKENIZER.ids('{"name'), TOKENIZER.ids("12")]
 NUM_TOKENS = 16
-BUILDERS = {"best_first": BestFirst(6, 6, max_rounds=4), "top_k": TopK(5, 4), "static": Static(5), "chain": Path(6)}
+BUILDERS = {
+    "best_first": BestFirst(6, 6, max_rounds=4),
+    "top_k": TopK(5, 4),
+    "static": Static(5),
+    "chain": BestFirst(6, 1, num_children=1),
+}
 
 
 def params(temperature):
@@ -79,7 +84,7 @@ def test_on_is_off(plain_ids, builder, noise_weight, num_nodes, temperature):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 def test_what_tunes_itself_emits_the_same(plain_ids, temperature):
-    plans = TunedPlans(arms_of(None, None, with_chains=True))
+    plans = TunedShares(arms_of(None, None))
     drafter = TreeDrafter(Source(QuickTable(TOKENIZER)), BUILDERS["best_first"], plans)
     llm = engine(TOKENIZER, num_slots=3, drafter=drafter, topology="auto", draft_length="auto", num_tree_nodes=16)
     for _ in range(3):

@@ -3,8 +3,10 @@
 Marginal rule: something that takes s seconds is worth it while what it gains, in expected emitted tokens, is more than
 rate * s; rate is what the engine emits in a second, lately. So, of a tree whose nodes are accepted with probabilities
 a_1 >= a_2 >= …, the first n are verified that maximise a_1 + … + a_n - rate * (pass(1 + n) - pass(1)): that maximum is
-the tree's value. Another of the drafter's passes is run while the value that it is expected to add is more than
-rate * its seconds.
+the tree's value. Of candidates that another of the drafter's passes could expand, the first k are taken that
+maximise the value expected of them - rate * seconds(k); none where that is below 0.
+Whether to draft at all is decided by what drafted passes have emitted per plain step's time: a request's own ratio,
+over PRIOR_PASSES of the engine's, which begins at FIRST_RATIO. Where it is below 1, probes take over (`guards`).
 The rate is a request's own, which falls back on the engine's; of n requests that share their passes, n times that.
 A type of its own: only `Anticipating` policies have these methods, and only drafters of verifiers that bear it are
 handed one (`engine/drafting.py`).
@@ -18,13 +20,18 @@ from typing import Final, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.drafters.auto_nodes import PROBE_NODES, AutoNodes, Mean
+from draftproof.drafters.auto_nodes import AutoNodes, Mean
+from draftproof.drafters.costs import LearnedCosts, relative_cost
 
 RATE_FORGETTING: Final = 0.98
 """Weight that a request's older passes keep at each new one: a memory of about 50."""
+FIRST_RATIO: Final = 1.2
+"""What drafted passes are taken to emit per plain step's time, before any was run: it is tried."""
+PRIOR_PASSES: Final = 12.0
+ENGINE_FORGETTING: Final = 0.99
+RATIO_FORGETTING: Final = 0.97
 RATE_PRIOR: Final = 15.0
 """The engine's rate counts as this many of a request's own plain passes."""
-ROUND_GAIN: Final = 0.1
 
 
 class Anticipating(Protocol):
@@ -38,16 +45,15 @@ class Anticipating(Protocol):
         """What the best cut of such nodes gains over none, in emitted tokens: 0 or more."""
         ...
 
-    def is_worth_round(self, gain: float) -> bool:
-        """Whether another of the drafter's passes pays, that is expected to add `gain` to the value."""
+    def num_expanded(self, gains: NDArray[np.float64]) -> int:
+        """How many candidates another of the drafter's passes had better expand; 0 where it doesn't pay.
+
+        gains: [n] what expanding each is expected to add to the value, falling.
+        """
         ...
 
-    def observe_round(self, seconds: float) -> None:
-        """One of the drafter's passes after the first took `seconds`, for one request."""
-        ...
-
-    def net(self, num_accepted: int, num_nodes: int, draft_seconds: float) -> float:
-        """The tokens that a verified draft has gained, less those that plain steps emit in the time it took."""
+    def observe_round(self, num_nodes: int, seconds: float) -> None:
+        """One of the drafter's passes after the first took `seconds`, over `num_nodes` nodes of one request."""
         ...
 
 
@@ -58,12 +64,14 @@ class CuttingNodes(AutoNodes):
 
     def __init__(self, max_tokens: int, *, use_clock: bool = True) -> None:
         self._engine = _Rates()
+        self._engine_ratios: dict[float | None, _Ratio] = {}
         super().__init__(max_tokens, use_clock=use_clock)
 
     def for_request(self) -> Self:
         """As `AutoNodes`'s; the engine's rate is shared with the clock."""
         policy = super().for_request()
         policy._engine = self._engine if self.use_clock else _Rates()
+        policy._engine_ratios = self._engine_ratios if self.use_clock else {}
         return policy
 
     def num_tokens(self, confidence: float | None) -> int:
@@ -81,23 +89,35 @@ class CuttingNodes(AutoNodes):
         """See `Anticipating`."""
         return float(self._gains(survival).max())
 
-    def is_worth_round(self, gain: float) -> bool:
-        """See `Anticipating`."""
-        return self._probed or gain > self._rate() * self._engine.round_seconds
+    def num_expanded(self, gains: NDArray[np.float64]) -> int:
+        """See `Anticipating`. A probe is not grown: whether the first token is guessed says enough."""
+        if self._probed:
+            return 0
+        values = np.cumsum(gains) - self._rate() * self._engine.of_rounds(len(gains))
+        best = int(np.argmax(values))
+        return best + 1 if values[best] > 0 else 0
 
-    def observe_round(self, seconds: float) -> None:
+    def observe_round(self, num_nodes: int, seconds: float) -> None:
         """See `Anticipating`."""
-        if self.use_clock:
-            self._engine.settle_round(seconds)
+        if self.use_clock and seconds > 0:
+            self._engine.settle_round(num_nodes, seconds)
 
-    def net(self, num_accepted: int, num_nodes: int, draft_seconds: float) -> float:
-        """See `Anticipating`."""
-        added = self._costs.of_pass(1 + num_nodes) - self._costs.of_pass(1)
-        return num_accepted - self._rate() * (added + (draft_seconds if self.use_clock else 0.0))
+    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
+        """Growing a tree took `seconds`, however many of its nodes were kept."""
+        self._draft_seconds = seconds if self.use_clock else 0.0
+        if not self._probed or self._shared.draft_seconds == 0:
+            super().observe_draft_cost(num_drafted, seconds)
 
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Take in a committed verdict."""
         super().observe(num_drafted, num_accepted, confidence)
+        if self._asked > 0:
+            # What a probe has had to catch up with is not what drafting in every pass costs.
+            seconds = self._shared.draft_seconds
+            seconds = min(seconds, self._draft_seconds) if self._probed else self._draft_seconds
+            cost = relative_cost(self._costs, num_drafted, seconds)
+            self._ratios.setdefault(confidence, _Ratio(RATIO_FORGETTING)).settle(num_accepted + 1, cost)
+            self._engine_ratios.setdefault(confidence, _Ratio(ENGINE_FORGETTING)).settle(num_accepted + 1, cost)
         cost = self._relative(num_drafted, drafted=self._asked > 0)
         self._own.settle(num_accepted + 1, cost)
         self._engine.settle(num_accepted + 1, cost)
@@ -108,12 +128,15 @@ class CuttingNodes(AutoNodes):
     def _start_request(self, prior: dict[tuple[float | None, int], Mean] | None) -> None:
         super()._start_request(prior)
         self._own = _Rates()
+        self._ratios: dict[float | None, _Ratio] = {}
+        self._draft_seconds = 0.0
         self._added = None
 
-    def _num_verified(self, confidence: float | None, budget: int) -> int:
-        """What was worth it, lately; before any tree was cut, all of it is taken to be."""
-        typical = self._shared.typical_nodes.get(confidence)
-        return budget if typical is None else round(min(typical.given(PROBE_NODES), budget))
+    def _speed(self, confidence: float | None, budget: int) -> float:
+        """Emitted tokens per plain step's time, of drafted passes; they are cut to what is worth it."""
+        engine = self._engine_ratios.get(confidence, _Ratio(ENGINE_FORGETTING)).over(FIRST_RATIO)
+        own = self._ratios.get(confidence)
+        return engine if own is None else own.over(engine)
 
     def _gains(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n + 1] what the first 0, 1, … n nodes gain, less what their part of the pass is worth."""
@@ -131,12 +154,28 @@ class CuttingNodes(AutoNodes):
         return max(self._own.given(RATE_PRIOR, engine), 1.0) * self._costs.num_requests / self._costs.of_plain()
 
 
+class _Ratio:
+    """Emitted tokens per plain step's time of drafted passes, with forgetting."""
+
+    def __init__(self, forgetting: float) -> None:
+        self._forgetting = forgetting
+        self._tokens = self._steps = 0.0
+
+    def settle(self, num_emitted: int, relative_cost: float) -> None:
+        self._tokens = self._forgetting * self._tokens + num_emitted
+        self._steps = self._forgetting * self._steps + relative_cost
+
+    def over(self, prior: float) -> float:
+        """With PRIOR_PASSES of the prior's."""
+        return (self._tokens + PRIOR_PASSES * prior) / (self._steps + PRIOR_PASSES)
+
+
 class _Rates:
     """Emitted tokens per plain step's time, with forgetting; and the seconds of the drafter's further passes."""
 
     def __init__(self) -> None:
-        self._tokens = self._steps = self.round_seconds = 0.0
-        self._has_round = False
+        self._tokens = self._steps = 0.0
+        self._rounds: LearnedCosts | None = None
 
     def settle(self, num_emitted: int, relative_cost: float) -> None:
         self._tokens = RATE_FORGETTING * self._tokens + num_emitted
@@ -147,6 +186,13 @@ class _Rates:
             return prior
         return (self._tokens + strength * prior) / (self._steps + strength)
 
-    def settle_round(self, seconds: float) -> None:
-        self.round_seconds += (seconds - self.round_seconds) * (ROUND_GAIN if self._has_round else 1.0)
-        self._has_round = True
+    def settle_round(self, num_nodes: int, seconds: float) -> None:
+        if self._rounds is None:
+            self._rounds = LearnedCosts()
+        self._rounds.observe_pass(num_nodes, seconds)
+
+    def of_rounds(self, most: int) -> NDArray[np.float64]:
+        """[most] seconds of a pass over 1, 2, … nodes; 0 before one was run."""
+        if self._rounds is None:
+            return np.zeros(most)
+        return np.array([self._rounds.of_pass(num_nodes) for num_nodes in range(1, most + 1)])

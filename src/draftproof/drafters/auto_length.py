@@ -16,15 +16,11 @@ lengths, and so the text, are then a function of the request and its seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from draftproof.drafters.acceptance import AcceptanceRates, Confidence
 from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, FixedCosts, LearnedCosts, Load, relative_cost
-from draftproof.drafters.guards import LossBudget, Probing
+from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
 from draftproof.errors import ParameterError
-
-PROBE_LOSS: Final = 0.25
-"""A probe is the longest draft whose pass costs at most this share more than a plain step, or one token."""
 
 
 class AutoLength:
@@ -65,6 +61,7 @@ class AutoLength:
             self._costs = FixedCosts(table, draft_token_cost)
         self._engine_rates = AcceptanceRates() if use_clock else None
         self._budget = LossBudget()
+        self._intervals = Intervals()
         self._start_request()
 
     def _start_request(self) -> None:
@@ -78,6 +75,7 @@ class AutoLength:
         policy.max_tokens, policy.use_clock, policy._costs = self.max_tokens, self.use_clock, self._costs
         policy._engine_rates = self._engine_rates
         policy._budget = self._budget if self.use_clock else LossBudget()
+        policy._intervals = self._intervals if self.use_clock else Intervals()
         policy._start_request()
         return policy
 
@@ -89,8 +87,9 @@ class AutoLength:
         best = self._affordable(self._best(confidence))
         self._probed = False
         if best > 0:
+            self._intervals.forget(confidence)
             return best
-        probing = self._probing.setdefault(confidence, Probing())
+        probing = self._probing_at(confidence)
         probing.num_waited += 1
         if probing.num_waited < probing.interval and self._rates.has_tried(confidence):
             return 0
@@ -110,7 +109,7 @@ class AutoLength:
         if num_drafted == 0:
             return
         if self._probed:
-            self._settle_probe(self._probing.setdefault(confidence, Probing()), num_accepted == num_drafted, confidence)
+            self._settle_probe(num_accepted == num_drafted, confidence)
         self._rates.observe(num_drafted, num_accepted, confidence)
 
     def observe_cost(self, width: int, seconds: float, load: Load = ALONE) -> None:
@@ -139,8 +138,15 @@ class AutoLength:
         """A pass with `num_drafted` drafted tokens, in plain steps; see `costs.relative_cost`."""
         return relative_cost(self._costs, num_drafted, self._costs.of_draft(num_drafted))
 
-    def _settle_probe(self, probing: Probing, all_accepted: bool, confidence: Confidence) -> None:
+    def _probing_at(self, confidence: Confidence) -> Probing:
+        if confidence not in self._probing:
+            self._probing[confidence] = self._intervals.first(confidence)
+        return self._probing[confidence]
+
+    def _settle_probe(self, all_accepted: bool, confidence: Confidence) -> None:
+        probing = self._probing_at(confidence)
         probing.settle(paid=all_accepted)
+        self._intervals.settle(confidence, probing.interval)
         if all_accepted:
             self._rates.forget_half(confidence)
         self._probed = False

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, FixedCosts, LearnedCosts, Load, relative_cost
-from draftproof.drafters.guards import LossBudget, Probing
+from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
 from draftproof.errors import ParameterError
 
 BUDGETS: Final = (2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
@@ -87,13 +87,14 @@ class AutoNodes:
             return 0
         best = max(self._budgets, key=lambda budget: self._speed(confidence, budget))
         if self._speed(confidence, best) > 1.0:
+            self._shared.intervals.forget(confidence)
             self._asked = self._affordable(best)
             return self._asked
-        probing = self._probing.setdefault(confidence, Probing())
+        probing = self._probing_at(confidence)
         probing.num_waited += 1
         if probing.num_waited < probing.interval and self._has_tried(confidence):
             return 0
-        self._asked = self._affordable(min(PROBE_NODES, self.max_tokens))
+        self._asked = self._affordable(self._probe_nodes())
         self._probed = self._asked > 0
         return self._asked
 
@@ -110,7 +111,9 @@ class AutoNodes:
         if self._asked == 0:
             return
         if self._probed:
-            self._probing.setdefault(confidence, Probing()).settle(paid=num_accepted + 1 > cost)
+            probing = self._probing_at(confidence)
+            probing.settle(paid=num_accepted + 1 > cost)
+            self._shared.intervals.settle(confidence, probing.interval)
         key = (confidence, self._nearest(self._asked))
         for means in (self._means, self._prior):
             if means is not None:
@@ -129,13 +132,7 @@ class AutoNodes:
 
     def _speed(self, confidence: float | None, budget: int) -> float:
         """Emitted tokens per plain step's time."""
-        return (1.0 + self._expected(confidence, budget)) / self._relative(
-            self._num_verified(confidence, budget), drafted=True
-        )
-
-    def _num_verified(self, confidence: float | None, budget: int) -> int:
-        """How many nodes of a tree of that budget the target is given."""
-        return budget
+        return (1.0 + self._expected(confidence, budget)) / self._relative(budget, drafted=True)
 
     def _expected(self, confidence: float | None, budget: int) -> float:
         """A budget's own mean; one that was not tried is taken to gain by GROWTH over what others have shown."""
@@ -151,6 +148,15 @@ class AutoNodes:
 
     def _has_tried(self, confidence: float | None) -> bool:
         return any(known[0] == confidence for means in (self._means, self._prior or {}) for known in means)
+
+    def _probing_at(self, confidence: float | None) -> Probing:
+        if confidence not in self._probing:
+            self._probing[confidence] = self._shared.intervals.first(confidence)
+        return self._probing[confidence]
+
+    def _probe_nodes(self) -> int:
+        counts = range(min(PROBE_NODES, self.max_tokens), 0, -1)
+        return next((count for count in counts if self._relative(count, drafted=False) <= 1.0 + PROBE_LOSS), 1)
 
     def _affordable(self, num_nodes: int) -> int:
         while num_nodes > 0 and not self._shared.budget.affords(self._relative(num_nodes, drafted=True)):
@@ -173,6 +179,7 @@ class Shared:
         self.typical_nodes: dict[float | None, Mean] = {}
         self.pooled_accepted: dict[float | None, Mean] = {}
         self.budget = LossBudget()
+        self.intervals = Intervals()
         self.draft_seconds = 0.0
         self._has_draft_time = False
 

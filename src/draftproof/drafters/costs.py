@@ -7,7 +7,8 @@ what a request's draft costs is what it adds to them.
 The first NUM_FIRST measurements of a width count by their minimum, since the earliest passes pay for
 warming up. Without plain passes level and shape can't be told apart, so one is asked for now and then.
 A width that was never measured lies on the straight line between its measured neighbours, or on one of
-slope FIRST_SLOPE beyond the widest of them: it is tried before it is known to be dear. Widths above FINEST are kept
+slope FIRST_SLOPE beyond the widest of them, or of that one's mean slope from one token on if that is steeper: it is
+tried before it is known to be dear, but costs are taken to be convex. Widths above FINEST are kept
 in 16 steps an octave.
 """
 
@@ -23,6 +24,8 @@ from draftproof.errors import ParameterError
 
 FIRST_SLOPE: Final = 0.05
 """What one more token adds to a pass over one token, as a share, until it is measured."""
+MIN_TOLD: Final = 5
+"""A pass over fewer tokens says nothing about wider ones: they differ by less than clocks do."""
 NUM_FIRST: Final = 3
 PLAIN_EVERY: Final = 100
 """A pass over one token is asked for when the last was this many passes ago: 1 % of the passes at most."""
@@ -190,7 +193,8 @@ class LearnedCosts:
         left = widths[right - 1]
         left_cost = exp(self._shape[left])
         if right == len(widths):
-            return log(left_cost + FIRST_SLOPE * (total - left))
+            mean_slope = (left_cost - 1.0) / (left - 1) if left >= MIN_TOLD else 0.0
+            return log(left_cost + max(FIRST_SLOPE, mean_slope) * (total - left))
         right_cost = exp(self._shape[widths[right]])
         share = (total - left) / (widths[right] - left)
         return log(left_cost + share * (right_cost - left_cost))

@@ -5,7 +5,9 @@
   accepted, is made smaller or left out. So in all, by the costs as they were known at each step, at most FIRST_BUDGET +
   LOSS_SHARE * emitted plain steps are lost.
 - `Probing`: where drafting does not pay, it is tried again after 4, 8, 16, … up to 128 steps; a probe that pays brings
-  the interval back to 4.
+  the interval back to 4. A new request begins with a quarter of the interval that the engine has come to (`Intervals`):
+  on a stream of short requests that nobody can guess, each would else pay for the short intervals again. A probe drafts
+  as much as a pass takes for PROBE_LOSS of a plain step, one token at least.
 """
 
 from __future__ import annotations
@@ -16,6 +18,10 @@ FIRST_BUDGET: Final = 2.0
 LOSS_SHARE: Final = 0.03
 FIRST_INTERVAL: Final = 4
 LAST_INTERVAL: Final = 128
+CARRIED: Final = 4
+"""A new request begins with the engine's interval over this."""
+PROBE_LOSS: Final = 0.25
+"""A probe costs at most about this many plain steps."""
 
 
 class LossBudget:
@@ -37,11 +43,30 @@ class LossBudget:
 class Probing:
     """When to try again where drafting does not pay."""
 
-    def __init__(self) -> None:
-        self.interval = FIRST_INTERVAL
+    def __init__(self, interval: int = FIRST_INTERVAL) -> None:
+        self.interval = interval
         self.num_waited = 0
 
     def settle(self, *, paid: bool) -> None:
         """A probe is over."""
         self.num_waited = 0
         self.interval = FIRST_INTERVAL if paid else min(2 * self.interval, LAST_INTERVAL)
+
+
+class Intervals:
+    """What probing has come to, by confidence: of all requests of an engine, or of one."""
+
+    def __init__(self) -> None:
+        self._last: dict[float | None, int] = {}
+
+    def first(self, confidence: float | None) -> Probing:
+        """A new request's probing."""
+        return Probing(max(FIRST_INTERVAL, self._last.get(confidence, 0) // CARRIED))
+
+    def settle(self, confidence: float | None, interval: int) -> None:
+        """A request's interval is that now."""
+        self._last[confidence] = interval
+
+    def forget(self, confidence: float | None) -> None:
+        """Drafting pays."""
+        self._last.pop(confidence, None)

@@ -12,14 +12,25 @@ from draftproof.drafters import make_drafter
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.sharpened import chain_power, sharpened
-from draftproof.drafters.tree import BestFirst, SampledTreeDrafter, Static, TopK, TreeDrafter, TunedPlans, plans_of
-from draftproof.drafters.tree.tuning import arms_of
+from draftproof.drafters.tree import (
+    BestFirst,
+    SampledTreeDrafter,
+    Shares,
+    Static,
+    TopK,
+    TreeDrafter,
+    TunedShares,
+    shares_of,
+)
+from draftproof.drafters.tree.scores import log_shares_of
+from draftproof.drafters.tree.tuning import HORIZON, POWERS, WEIGHTS, arms_of
 from draftproof.errors import ParameterError
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain, resolve
 from draftproof.verify import get_verifier
 from tests.drafters.models import VOCAB_SIZE, tiny_target
+from tests.drafters.tree.tables import TableSource, uneven_table
 
 TREE = {"method": "suffix", "topology": "tree"}
 TARGET = SimpleNamespace(supports_trees=True)
@@ -81,39 +92,84 @@ def test_forced_has_no_laws_to_grow_a_tree_from():
 
 
 def test_what_is_tuned():
-    def plans(log_discount=0.0, **fields):
-        source = SimpleNamespace(log_discount=log_discount)
-        return plans_of(SpeculativeConfig(**{**TREE, **fields}), source)
+    def shares(**fields):
+        return shares_of(SpeculativeConfig(**{**TREE, **fields}))
 
     def fixed(**fields):
-        plan = plans(**fields).choose(0, 1.0, looks=True)
-        return plan.shares.noise_weight, plan.shares.sharpness, plan.as_chain
+        chosen = shares(**fields).choose(0, 1.0, looks=True)
+        assert not shares(**fields).arms(0)
+        return chosen.noise_weight, chosen.sharpness
 
-    assert len(plans().plans) == 6 and not any(plan.as_chain for plan in plans().plans)
-    assert {plan.shares.noise_weight for plan in plans(noise_weight=0.5).plans} == {0.5}
-    both = plans(topology="auto").plans
-    assert len(both) == 9 and sum(plan.as_chain for plan in both) == 3
-    given = plans(topology="auto", noise_weight=0.5, sharpness=2.0).plans
-    assert [plan.as_chain for plan in given] == [False, True]
-    assert not any(plan.as_chain for plan in plans(log_discount=-0.1, topology="auto").plans)
-    assert fixed(noise_weight=0.5, sharpness=2.0) == (0.5, 2.0, False)
-    assert fixed(draft_length="fixed") == (1.0, 1.0, False)
-    assert fixed(verifier="match") == (1.0, 1.0, False)
+    def tuned(**fields):
+        policy = shares(**fields)
+        first = policy.choose(0, 1.0, looks=True)
+        assert policy.arms(0)[0] == first
+        return policy.arms(0)
+
+    assert len(tuned()) == len(tuned(topology="auto")) == len(WEIGHTS) * len(POWERS)
+    assert tuned()[0] == Shares(1.0, 1.0)
+    assert {arm.noise_weight for arm in tuned(noise_weight=0.5)} == {0.5}
+    assert {arm.sharpness for arm in tuned(sharpness=2.0)} == {2.0}
+    assert fixed(noise_weight=0.5, sharpness=2.0) == fixed(topology="auto", noise_weight=0.5, sharpness=2.0) == (0.5, 2)
+    assert fixed(draft_length="fixed") == (1.0, 1.0)
+    assert fixed(verifier="match") == (1.0, 1.0)
 
 
-def test_tuning_finds_the_better_arm_and_never_looks_without_leave():
-    policy = TunedPlans(arms_of(None, None, with_chains=True))
-    chosen = []
-    for index in range(600):
-        plan = policy.choose(0, 1.0, looks=True)
-        chosen.append(plan)
-        # Noise is worth two tokens to this drafter, and a tree half of one.
-        policy.observe(0, (3 if plan.shares.noise_weight == 1.0 else 1 + index % 2) - 0.5 * plan.as_chain)
-        policy.observe(0, 99)
-    best = [plan.shares.noise_weight == 1.0 and not plan.as_chain for plan in chosen[400:]]
-    assert sum(best) > 150
-    assert all(policy.choose(1, 1.0, looks=False).shares.noise_weight == 0 for _ in range(10))
+def test_tuning_takes_the_arm_of_the_smallest_loss_and_never_looks_without_leave():
+    policy = TunedShares(arms_of(None, None))
+    policy.choose(0, 1.0, looks=True)
+    arms = policy.arms(0)
+    best = arms.index(Shares(0.5, 0.7))
+    for index in range(300):
+        policy.choose(0, 1.0, looks=True)
+        policy.observe(0, np.array([-1.0 - 0.5 * (arm != best) + (index % 2) for arm in range(len(arms))]))
+    assert policy.choose(0, 1.0, looks=True) == Shares(0.5, 0.7)
+    # A token that a drafter leaves out is as bad as MAX_LOSS, for every arm alike.
+    policy.observe(0, np.full(len(arms), -np.inf))
+    assert policy.choose(0, 1.0, looks=True) == Shares(0.5, 0.7)
+    assert policy.choose(1, 1.0, looks=False).noise_weight == 0
+    assert not any(arm.noise_weight for arm in policy.arms(1))
     assert set(policy.means()) == {"warm, looking"}
+    # Kinds of requests don't mix, and what is learned is soon replaced where it no longer holds.
+    assert policy.choose(2, 0.7, looks=True) == arms[0]
+    for _ in range(3 * HORIZON):
+        policy.observe(0, np.array([-float(arm != 4) for arm in range(len(arms))]))
+    assert policy.choose(0, 1.0, looks=True) == arms[4]
+
+
+@pytest.mark.parametrize("support", [None, [1, 3, 4]])
+def test_the_share_of_a_token_is_the_formula(support):
+    """Against (q E^-zeta)^sharpness, normalised in float64 over the whole law."""
+    table = np.array([0.4, 0.3, 0.2, 0.1]) if support is None else np.array([0.5, 0.3, 0.2])
+    law = Dense(table.astype(np.float32)) if support is None else Sparse(np.array(support), table.astype(np.float32))
+    ids, noise = np.arange(4) if support is None else np.array(support), KeyedNoise(7)
+    words = noise.field(Key(Purpose.TARGET, 9), 5)[ids].astype(np.float64)
+    exponential = -np.log1p(-(words + 0.5) / 2**32)
+    for arm in arms_of(None, None):
+        powers = (table * exponential**-arm.noise_weight) ** arm.sharpness
+        for place, token_id in enumerate(ids):
+            found = log_shares_of(int(token_id), law, noise, 9, (arm,))
+            assert found[0] == pytest.approx(np.log(powers[place] / powers.sum()), abs=1e-4)
+    assert np.all(log_shares_of(0 if support else 4, law, noise, 9, arms_of(None, None)) == -np.inf)
+    assert list(log_shares_of(2, PointMass(2), noise, 9, arms_of(1.0, 1.0))) == [0.0]
+    assert list(log_shares_of(1, PointMass(2), noise, 9, arms_of(1.0, 1.0))) == [-np.inf]
+
+
+def test_a_drafter_learns_which_noise_weight_its_target_follows():
+    """The emitted tokens are those of the largest q E^-1: every other arm loses, though the first draft took arm 0."""
+    drafter = TreeDrafter(
+        TableSource(uneven_table(8, 1)), BestFirst(2), TunedShares(tuple(reversed(arms_of(None, None))))
+    )
+    row = resolve(SamplingParams(temperature=1.0), None, 8)
+    for index in range(200):
+        context = [index % 8, index % 7]
+        ask = DraftRequest(0, context, 4, KeyedNoise(index), True, row, History(context))
+        drafter.propose([ask])
+        law = TableSource(uneven_table(8, 1)).law(tuple(context))
+        emitted = law.draw(KeyedNoise(index), Key(Purpose.TARGET, len(context)))
+        decisions = [SimpleNamespace(position=len(context))]
+        drafter.observe(0, context, SimpleNamespace(path=(), token_ids=(emitted,), decisions=decisions))
+    assert drafter.shares.choose(0, 1.0, looks=True).noise_weight == 1.0
 
 
 @pytest.mark.parametrize(

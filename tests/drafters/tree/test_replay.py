@@ -11,7 +11,7 @@ from draftproof import LLM, SamplingParams
 from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.pruned import layers_of
 from draftproof.drafters.suffix import SuffixDrafter
-from draftproof.drafters.tree import BestFirst, SampledTreeDrafter, Shares, Static, TopK, TreeDrafter, TunedPlans
+from draftproof.drafters.tree import BestFirst, SampledTreeDrafter, Shares, Static, TopK, TreeDrafter, TunedShares
 from draftproof.drafters.tree.lookup_sources import SuffixSource
 from draftproof.drafters.tree.model_source import ModelSource
 from draftproof.drafters.tree.static import paths_for, shape_for
@@ -101,7 +101,7 @@ def test_on_is_off(target, plain_ids, builder, noise_weight, num_nodes, temperat
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_tuned_shares_and_look_ups_replay_too(target, plain_ids, temperature):
     for source in (model_source(target), SuffixSource(SuffixDrafter(min_match_length=1))):
-        drafter = TreeDrafter(source, BestFirst(6, 8, max_rounds=5), TunedPlans(arms_of(None, None, with_chains=True)))
+        drafter = TreeDrafter(source, BestFirst(6, 8, max_rounds=5), TunedShares(arms_of(None, None)))
         outputs = engine(target, drafter, 24).generate(PROMPTS, params(temperature))
         assert [output.outputs[0].token_ids for output in outputs] == plain_ids(temperature)
         assert counts(outputs, "num_draft_tokens") > 0
@@ -143,9 +143,7 @@ def test_drawn_trees_run_through_the_engine(name):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_budgets_that_look_at_the_clock_and_the_draft_replay_too(target, plain_ids, temperature):
     """draft_length auto: trees are grown or not, and cut, by measured times; the text is plain decoding's."""
-    drafter = TreeDrafter(
-        model_source(target), BestFirst(6, 8, max_rounds=5), TunedPlans(arms_of(None, None, with_chains=True))
-    )
+    drafter = TreeDrafter(model_source(target), BestFirst(6, 8, max_rounds=5), TunedShares(arms_of(None, None)))
     llm = engine(target, drafter, 24, draft_length="auto")
     for _ in range(3):
         outputs = llm.generate(PROMPTS, params(temperature))

@@ -14,14 +14,13 @@ from draftproof.config import DEFAULT_TREE_DEPTH, TREE_VERIFIERS
 from draftproof.drafters.tree.best_first import BestFirst
 from draftproof.drafters.tree.builder import TreeBuilder
 from draftproof.drafters.tree.drafter import TreeDrafter
-from draftproof.drafters.tree.path import Path
 from draftproof.drafters.tree.sampled import SampledTreeDrafter
 from draftproof.drafters.tree.settings import Shares
 from draftproof.drafters.tree.source import LawSource
 from draftproof.drafters.tree.sources import source_of
 from draftproof.drafters.tree.static import Static, paths_for, shape_for
 from draftproof.drafters.tree.top_k import TopK
-from draftproof.drafters.tree.tuning import FixedPlan, Plan, PlanPolicy, TunedPlans, arms_of
+from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy, TunedShares, arms_of
 from draftproof.verify import get_verifier
 
 if TYPE_CHECKING:
@@ -31,16 +30,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BestFirst",
     "LawSource",
-    "Path",
-    "Plan",
     "SampledTreeDrafter",
     "Shares",
     "Static",
     "TopK",
     "TreeBuilder",
     "TreeDrafter",
-    "TunedPlans",
-    "plans_of",
+    "TunedShares",
+    "shares_of",
     "source_of",
     "tree_drafter_of",
 ]
@@ -65,7 +62,7 @@ def tree_drafter_of(drafter: Drafter, config: SpeculativeConfig) -> Drafter:
             shape = shape_for if verifier.supports_branches_below else paths_for
             sharpness = 1.0 if config.sharpness is None else config.sharpness
             return SampledTreeDrafter(source, verifier.siblings, max_depth=max_depth, shape=shape, sharpness=sharpness)
-    return TreeDrafter(source, builder_of(config.tree_builder, source, max_depth), plans_of(config, source))
+    return TreeDrafter(source, builder_of(config.tree_builder, source, max_depth), shares_of(config))
 
 
 def builder_of(name: str | None, source: LawSource, max_depth: int) -> TreeBuilder:
@@ -80,16 +77,13 @@ def builder_of(name: str | None, source: LawSource, max_depth: int) -> TreeBuild
     return BestFirst(max_depth, NUM_PER_ROUND, max_rounds=max_depth - 1)
 
 
-def plans_of(config: SpeculativeConfig, source: LawSource) -> PlanPolicy:
+def shares_of(config: SpeculativeConfig) -> SharesPolicy:
     """Fixed where nothing is left to tune; else the arms that have what is given.
 
-    Chains are among them with the topology "auto". Counts of what followed cost nothing to look up: there the cut to
-    what is worth its time makes chains of trees.
     Under exact-law verifiers nothing is tuned: what an earlier request has taught would change a later one's text.
     """
-    with_chains = config.topology == "auto" and not source.log_discount
-    is_given = config.noise_weight is not None and config.sharpness is not None and not with_chains
+    is_given = config.noise_weight is not None and config.sharpness is not None
     if is_given or config.draft_length == "fixed" or config.verifier != "keyed":
         weight = 1.0 if config.noise_weight is None else config.noise_weight
-        return FixedPlan(Plan(Shares(weight, 1.0 if config.sharpness is None else config.sharpness)))
-    return TunedPlans(arms_of(config.noise_weight, config.sharpness, with_chains=with_chains))
+        return FixedShares(Shares(weight, 1.0 if config.sharpness is None else config.sharpness))
+    return TunedShares(arms_of(config.noise_weight, config.sharpness))

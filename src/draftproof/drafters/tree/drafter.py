@@ -2,8 +2,9 @@
 
 Rule: the law after the context; then rounds: the builder names candidates, the source gives the laws after them, the
 best children of each become candidates; last the builder chooses the draft, as point masses.
-A request whose policy is `Anticipating` is asked before each round whether it pays, by what rounds have added to the
-tree's value for the survival of the nodes that they expanded; and at the end how many nodes are worth verifying.
+A request whose policy is `Anticipating` is asked before each round how many of the named candidates are worth
+expanding, by what rounds have added to the tree's value for the survival of the nodes that they expanded; and at the
+end how many nodes are worth verifying. So a tree becomes a chain where width costs more than it brings.
 Noise: with a noise_weight above 0 the target's fields at the positions of the tree are read, and the draft says so:
 only verifiers whose output can't depend on the draft take it. For requests of other verifiers, and at temperature 0,
 nothing is read.
@@ -23,30 +24,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Draft, Law, Verdict
-from draftproof.drafters.anticipating import Anticipating
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.builder import TreeBuilder
 from draftproof.drafters.tree.growing import Growing
-from draftproof.drafters.tree.path import Path
-from draftproof.drafters.tree.scores import NoiseScores
+from draftproof.drafters.tree.scores import NoiseScores, log_shares_of
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
 from draftproof.drafters.tree.source import LawSource
 from draftproof.drafters.tree.survival import Survival, Yields
-from draftproof.drafters.tree.tuning import FixedPlan, Plan, PlanPolicy
+from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
 
 
 class TreeDrafter:
-    """Trees from `source`, shaped by `builder`; `plans` chooses noise_weight, sharpness and topology for each pass."""
+    """Trees from `source`, shaped by `builder`; `shares` chooses noise_weight and sharpness for each pass."""
 
-    def __init__(self, source: LawSource, builder: TreeBuilder, plans: PlanPolicy | Shares | None = None) -> None:
+    def __init__(self, source: LawSource, builder: TreeBuilder, shares: SharesPolicy | Shares | None = None) -> None:
         self.source, self.builder = source, builder
-        self.path = Path(builder.max_depth)
-        self.plans: PlanPolicy = FixedPlan(Plan(plans or Shares())) if isinstance(plans, Shares | None) else plans
+        self.shares: SharesPolicy = FixedShares(shares or Shares()) if isinstance(shares, Shares | None) else shares
         self.method = source.method
         self._scores: dict[int, NoiseScores] = {}
-        self._plan: dict[int, Plan] = {}
         self._survival: dict[Shares, Survival] = {}
-        self._yields: dict[Plan, Yields] = {}
+        self._yields: dict[Shares, Yields] = {}
         self._drafted: dict[int, _Drafted] = {}
 
     @property
@@ -56,7 +53,6 @@ class TreeDrafter:
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
         """One tree for each request; see `Drafter.propose`."""
-        began = perf_counter()
         trees = [Growing(at_temperature_one(request)) for request in requests]
         looking = [may_look(request) for request in requests]
         for request, looks in zip(requests, looking, strict=True):
@@ -68,12 +64,7 @@ class TreeDrafter:
                 self._add(tree, ROOT, law)
         self._grow([tree for tree in wanted if tree.num_candidates])
         self.source.end_of_round([tree.request for tree in wanted])
-        drafts = [self._draft(tree) for tree in trees]
-        seconds = (perf_counter() - began) / max(len(wanted), 1)
-        for tree in wanted:
-            if tree.num_candidates:
-                self._drafted[tree.request.slot].seconds.append(seconds)
-        return drafts
+        return [self._draft(tree) for tree in trees]
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
         """The source's state and the policy learn from the verdict."""
@@ -86,16 +77,16 @@ class TreeDrafter:
         accepted = np.zeros(len(drafted.log_weights), dtype=bool)
         accepted[[node - num_before for node in verdict.path if node >= num_before]] = True
         self._calibration(drafted.shares).observe(drafted.log_weights, accepted)
-        if drafted.anticipating is not None and drafted.seconds:
-            gain = drafted.anticipating.net(int(accepted.sum()), len(accepted), drafted.seconds[0])
-            self.plans.observe(slot, gain)
+        arms = self.shares.arms(slot)
+        if arms and len(verdict.token_ids) > num_before:
+            noise, emitted_id = self._scores[slot].noise, verdict.token_ids[num_before]
+            self.shares.observe(slot, log_shares_of(emitted_id, drafted.law, noise, drafted.start, arms))
 
     def release(self, slot: int) -> None:
         """Forgets the slot's request."""
         self.source.release(slot)
-        self.plans.release(slot)
+        self.shares.release(slot)
         self._scores.pop(slot, None)
-        self._plan.pop(slot, None)
         self._drafted.pop(slot, None)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
@@ -103,19 +94,16 @@ class TreeDrafter:
         return self.source.confidence(slot, context_ids)
 
     def _prepare(self, request: DraftRequest, looks: bool) -> None:
-        plan = self._plan[request.slot] = self.plans.choose(request.slot, request.row_params.temperature, looks=looks)
-        noise_weight = plan.shares.noise_weight if looks else 0.0
-        num_children = self._builder(plan).num_children
+        shares = self.shares.choose(request.slot, request.row_params.temperature, looks=looks)
+        noise_weight = shares.noise_weight if looks else 0.0
+        num_children = self.builder.num_children
         known = self._scores.get(request.slot)
         if known is None or known.noise is not request.noise or known.noise_weight != noise_weight:
             known = self._scores[request.slot] = NoiseScores(
                 request.noise, noise_weight=noise_weight, num_children=num_children
             )
-        known.sharpness, known.num_children = plan.shares.sharpness, num_children
+        known.sharpness, known.num_children = shares.sharpness, num_children
         known.forget_before(len(request.context_ids))
-
-    def _builder(self, plan: Plan) -> TreeBuilder:
-        return self.path if plan.as_chain else self.builder
 
     def _grow(self, trees: Sequence[Growing]) -> None:
         for round_index in itertools.count():
@@ -136,13 +124,16 @@ class TreeDrafter:
                 self._settle_round(tree, nodes, round_index, value, seconds)
 
     def _next_nodes(self, tree: Growing, round_index: int) -> list[int]:
-        """What the builder would expand, if that pays."""
-        plan, anticipating = self._plan[tree.request.slot], tree.request.anticipating
-        nodes = [] if tree.is_done else self._builder(plan).next_nodes(tree, round_index)
+        """What the builder would expand, as far as that pays."""
+        anticipating = tree.request.anticipating
+        nodes = [] if tree.is_done else self.builder.next_nodes(tree, round_index)
         if nodes and anticipating is not None:
-            expanded = float(self._survivals(tree, tree.log_weights[nodes]).sum())
-            tree.is_done = not anticipating.is_worth_round(self._yields_of(plan).of(round_index) * expanded)
-        return [] if tree.is_done else nodes
+            survival = self._survivals(tree, tree.log_weights[nodes])
+            best = np.argsort(-survival, kind="stable")
+            gains = self._yields_of(tree).of(round_index) * survival[best]
+            nodes = [nodes[index] for index in best[: anticipating.num_expanded(gains)]]
+            tree.is_done = not nodes
+        return nodes
 
     def _settle_round(
         self, tree: Growing, nodes: Sequence[int], round_index: int, value_before: float, seconds: float
@@ -150,10 +141,10 @@ class TreeDrafter:
         anticipating = tree.request.anticipating
         if anticipating is None:
             return
-        anticipating.observe_round(seconds)
+        anticipating.observe_round(len(nodes), seconds)
         expanded = float(self._survivals(tree, tree.log_weights[list(nodes)]).sum())
         added = self._value(tree) - value_before
-        self._yields_of(self._plan[tree.request.slot]).observe(round_index, added, expanded)
+        self._yields_of(tree).observe(round_index, added, expanded)
 
     def _value(self, tree: Growing) -> float:
         request = tree.request
@@ -172,35 +163,33 @@ class TreeDrafter:
         if not tree.num_candidates:
             return Draft.empty(start)
         looked = self._scores[request.slot].noise_weight > 0
-        chosen = self._builder(self._plan[request.slot]).chosen(tree)
+        chosen = self.builder.chosen(tree)
         if request.anticipating is not None:
             survival = self._survivals(tree, tree.log_weights[chosen])
             chosen = chosen[: request.anticipating.num_worth(survival)]
-        self._drafted[request.slot] = _Drafted(
-            start, self._shares(request.slot), tree.log_weights[chosen], request.anticipating, []
-        )
+        log_weights = tree.log_weights[chosen]
+        self._drafted[request.slot] = _Drafted(start, self._shares_of(tree), log_weights, tree.law_after(ROOT))
         token_ids, parents = tree.cut(chosen)
         return Draft.of_token_ids(start, token_ids, parents, looked_at_target_field=looked)
 
-    def _shares(self, slot: int) -> Shares:
-        scores = self._scores[slot]
+    def _shares_of(self, tree: Growing) -> Shares:
+        scores = self._scores[tree.request.slot]
         return Shares(scores.noise_weight, scores.sharpness)
 
     def _survivals(self, tree: Growing, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self._calibration(self._shares(tree.request.slot)).of(log_weights)
+        return self._calibration(self._shares_of(tree)).of(log_weights)
 
     def _calibration(self, shares: Shares) -> Survival:
         return self._survival.setdefault(shares, Survival())
 
-    def _yields_of(self, plan: Plan) -> Yields:
-        return self._yields.setdefault(plan, Yields())
+    def _yields_of(self, tree: Growing) -> Yields:
+        return self._yields.setdefault(self._shares_of(tree), Yields())
 
 
 class _Drafted(NamedTuple):
-    """A slot's last draft. start: its first token's position. log_weights: [n] of its nodes. seconds: that it took."""
+    """A slot's last draft. start: its first token's position. log_weights: [n] of its nodes. law: after the context."""
 
     start: int
     shares: Shares
     log_weights: NDArray[np.float64]
-    anticipating: Anticipating | None
-    seconds: list[float]
+    law: Law

@@ -127,6 +127,10 @@ class Growing:
         # Index -1, the context's, is the entry after the last candidate.
         return self.token_ids[chosen].tolist(), where[self.parents[chosen]].tolist()
 
+    def law_after(self, node: int) -> Law:
+        """The drafter's law after an expanded candidate, or ROOT."""
+        return self._laws[node]
+
     def point(self, node: int) -> Point:
         """What a law after `node` (ROOT: the context) is computed with, besides the drafter's own state."""
         known = self._points.get(node)

@@ -14,12 +14,15 @@ Source: ours; docs/trees.md names what is near. Gumbel top-k: Kool et al. 1903.0
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.core import Key, Law, Noise, PointMass, Purpose
+from draftproof.drafters.tree.settings import Shares
 from draftproof.errors import ParameterError
 
 Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -119,6 +122,34 @@ class NoiseScores:
         np.log(power, out=power)
         power *= np.float32(-self.noise_weight)
         return np.exp(power, out=power)
+
+
+def log_shares_of(token_id: int, law: Law, noise: Noise, position: int, arms: Sequence[Shares]) -> NDArray[np.float64]:
+    """[arms] the logarithm of the share that each gives `token_id` after a node whose law is `law`, over all tokens.
+
+    -inf where the law leaves it out. The noise is read at `position` if an arm looks at it.
+    """
+    found = np.full(len(arms), -np.inf)
+    if isinstance(law, PointMass):
+        found[:] = 0.0 if law.token_id == token_id else -np.inf
+        return found
+    probs, token_ids = law.weights()
+    support = np.flatnonzero(probs)
+    ids = support if token_ids is None else token_ids[support]
+    place = int(np.searchsorted(ids, token_id))
+    if place == len(ids) or ids[place] != token_id:
+        return found
+    log_probs = np.log(probs[support].astype(np.float32))
+    gumbel: Any = np.float32(0.0)
+    if any(arm.noise_weight for arm in arms):
+        reader: Any = noise
+        words = reader.field_at(Key(Purpose.TARGET, position), ids)
+        gumbel = np.log(NoiseScores(noise, noise_weight=1.0, num_children=1)._raised(words))
+    for index, arm in enumerate(arms):
+        scores = np.float32(arm.sharpness) * (log_probs + np.float32(arm.noise_weight) * gumbel)
+        scores -= scores.max()
+        found[index] = float(scores[place]) - math.log(float(np.exp(scores).sum(dtype=np.float64)))
+    return found
 
 
 def largest(scores: NDArray[Any], num_wanted: int) -> NDArray[np.int64]:

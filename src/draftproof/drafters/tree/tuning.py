@@ -1,48 +1,53 @@
-"""Plans: topology, noise weight and sharpness of a draft, given or tuned on line.
+"""Noise weight and sharpness of a draft, given or tuned on line.
 
-A tuned policy chooses among a few arms for each draft, by what drafts of each have gained: the tokens accepted, less
-those that the time they took would have been worth (`Anticipating.net`). So a tree that costs more passes of the
-drafter than a chain must earn them. It may look at anything: under `keyed` the output can't depend on a draft, and
-where a request may not look at the noise (at temperature 0), only arms without one are used. State is kept by kind of
-request (greedy, below temperature 1, at 1 and above, looking or not), and is shared by the engine's requests: what a
-weak drafter needs differs by temperature more than by text.
+A tuned policy learns from every verdict about all arms at once: the token that was emitted had a share under each arm,
+whichever grew the draft, since the drafter's law and the noise are the same. So nothing is tried out, and no draft is
+spent on a worse arm.
 
-Rule: an arm's value is its mean gain, with forgetting over about HORIZON of its drafts; the arm of the largest
-value + BONUS * sqrt(log(drafts) / drafts of the arm) is taken (UCB1, Auer et al. 2002).
+Rule: an arm's loss is the mean of -log share of the emitted tokens, capped at MAX_LOSS (a drafter that leaves a token
+out loses no more by it), with forgetting over about HORIZON tokens. The arm of the smallest loss is taken; the present
+one stays unless it is beaten by MARGIN. A best-first tree is the best one for shares that are the true probabilities
+(Sequoia, 2402.12374), and those have the smallest expected loss of all: a proper score (Good 1952).
+It may look at anything: under `keyed` the output can't depend on a draft. Where a request may not look at the noise (at
+temperature 0), only arms without one are used. State is kept by kind of request (greedy, below temperature 1, at 1 and
+above, looking or not), and is shared by the engine's requests: what a weak drafter needs differs by temperature more
+than by text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import log, sqrt
 from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from draftproof.drafters.tree.settings import Shares
 
 WEIGHTS: Final = (1.0, 0.5, 0.0)
 POWERS: Final = (1.0, 0.7)
-HORIZON: Final = 200
-BONUS: Final = 0.5
+HORIZON: Final = 400
+MAX_LOSS: Final = 6.0
+MARGIN: Final = 0.01
+"""In nats a token."""
+NUM_FIRST: Final = 64
+EVERY: Final = 4
+"""After NUM_FIRST drafts of a kind, one in EVERY is learned from: an arm's share costs a pass over the vocabulary."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a draft is grown. as_chain: one path, in place of the builder's tree."""
+class SharesPolicy(Protocol):
+    """Chooses `Shares` before each draft is grown."""
 
-    shares: Shares
-    as_chain: bool = False
-
-
-class PlanPolicy(Protocol):
-    """Chooses a `Plan` before each draft is grown."""
-
-    def choose(self, slot: int, temperature: float, *, looks: bool) -> Plan:
+    def choose(self, slot: int, temperature: float, *, looks: bool) -> Shares:
         """For the next draft of the slot's request. looks: it may look at the target's noise."""
         ...
 
-    def observe(self, slot: int, gain: float) -> None:
-        """What the draft was worth, in tokens."""
+    def arms(self, slot: int) -> tuple[Shares, ...]:
+        """The arms whose losses `observe` wants for the slot's last draft; none if there is nothing to learn."""
+        ...
+
+    def observe(self, slot: int, log_shares: NDArray[np.float64]) -> None:
+        """[arms] log shares that they gave an emitted token."""
         ...
 
     def release(self, slot: int) -> None:
@@ -50,98 +55,94 @@ class PlanPolicy(Protocol):
         ...
 
 
-class FixedPlan:
+class FixedShares:
     """Always the same."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
 
-    def choose(self, slot: int, temperature: float, *, looks: bool) -> Plan:
-        """`plan`."""
-        return self.plan
+    def choose(self, slot: int, temperature: float, *, looks: bool) -> Shares:
+        """`shares`."""
+        return self.shares
 
-    def observe(self, slot: int, gain: float) -> None:
+    def arms(self, slot: int) -> tuple[Shares, ...]:
+        """None."""
+        return ()
+
+    def observe(self, slot: int, log_shares: NDArray[np.float64]) -> None:
         """Nothing to learn."""
 
     def release(self, slot: int) -> None:
         """Nothing to forget."""
 
 
-@dataclass(slots=True)
-class _Arm:
-    plan: Plan
-    total: float = 0.0
-    num_drafts: float = 0.0
+class _Kind:
+    """Losses of the arms that one kind of request may use."""
 
-    def add(self, gain: float) -> None:
-        keep = 1.0 - 1.0 / HORIZON
-        self.total = keep * self.total + gain
-        self.num_drafts = keep * self.num_drafts + 1.0
+    def __init__(self, arms: tuple[Shares, ...]) -> None:
+        self.arms = arms
+        self.losses = np.zeros(len(arms))
+        self.num_seen = self.num_drafts = 0
+        self._present = 0
 
-    def upper(self, log_drafts: float) -> float:
-        if self.num_drafts == 0:
-            return float("inf")
-        return self.total / self.num_drafts + BONUS * sqrt(log_drafts / self.num_drafts)
+    def add(self, log_shares: NDArray[np.float64]) -> None:
+        self.num_seen += 1
+        losses = np.minimum(-log_shares, MAX_LOSS)
+        self.losses += (losses - self.losses) / min(self.num_seen, HORIZON)
 
-
-@dataclass(slots=True)
-class _Arms:
-    arms: list[_Arm] = field(default_factory=list)
-
-    def best(self) -> _Arm:
-        log_drafts = log(1.0 + sum(arm.num_drafts for arm in self.arms))
-        return max(self.arms, key=lambda arm: arm.upper(log_drafts))
+    def best(self) -> Shares:
+        best = int(np.argmin(self.losses))
+        if self.losses[best] < self.losses[self._present] - MARGIN:
+            self._present = best
+        return self.arms[self._present]
 
 
-class TunedPlans:
-    """See the module."""
+class TunedShares:
+    """See the module. arms: the first is taken before anything is known."""
 
-    def __init__(self, arms: Sequence[Plan]) -> None:
-        self.plans = tuple(arms)
-        self._kinds: dict[tuple[str, bool], _Arms] = {}
-        self._running: dict[int, _Arm] = {}
+    def __init__(self, arms: Sequence[Shares]) -> None:
+        self._all = tuple(arms)
+        self._kinds: dict[tuple[str, bool], _Kind] = {}
+        self._running: dict[int, _Kind] = {}
 
-    def choose(self, slot: int, temperature: float, *, looks: bool) -> Plan:
-        """The arm that UCB takes for this kind of request."""
-        kind = ("greedy" if temperature == 0 else "cool" if temperature < 1 else "warm", looks)
-        if kind not in self._kinds:
-            usable = [plan for plan in self.plans if looks or plan.shares.noise_weight == 0]
-            self._kinds[kind] = _Arms([_Arm(plan) for plan in usable or self.plans])
-        arm = self._running[slot] = self._kinds[kind].best()
-        return arm.plan
+    def choose(self, slot: int, temperature: float, *, looks: bool) -> Shares:
+        """The arm of the smallest loss so far, for this kind of request."""
+        name = ("greedy" if temperature == 0 else "cool" if temperature < 1 else "warm", looks)
+        if name not in self._kinds:
+            usable = tuple(arm for arm in self._all if looks or arm.noise_weight == 0)
+            self._kinds[name] = _Kind(usable or self._all)
+        kind = self._running[slot] = self._kinds[name]
+        kind.num_drafts += 1
+        return kind.best()
 
-    def observe(self, slot: int, gain: float) -> None:
-        """Credits the arm of the slot's last draft, once."""
-        arm = self._running.pop(slot, None)
-        if arm is not None:
-            arm.add(gain)
+    def arms(self, slot: int) -> tuple[Shares, ...]:
+        """All that the slot's kind of request may use, where this draft is to be learned from."""
+        kind = self._running.get(slot)
+        is_wanted = kind is not None and (kind.num_drafts <= NUM_FIRST or kind.num_drafts % EVERY == 0)
+        return kind.arms if kind is not None and is_wanted else ()
+
+    def observe(self, slot: int, log_shares: NDArray[np.float64]) -> None:
+        """Takes in an emitted token."""
+        self._running[slot].add(log_shares)
 
     def release(self, slot: int) -> None:
         """Forgets the slot's last draft."""
         self._running.pop(slot, None)
 
     def means(self) -> dict[str, dict[str, float]]:
-        """Kind -> arm -> mean gain, for reports."""
+        """Kind -> arm -> mean loss in nats, for reports."""
         return {
-            f"{kind}{', looking' if looks else ''}": {
-                _named(arm.plan): arm.total / arm.num_drafts for arm in arms.arms if arm.num_drafts
+            f"{name}{', looking' if looks else ''}": {
+                f"zeta {arm.noise_weight:g}, sharpness {arm.sharpness:g}": float(loss)
+                for arm, loss in zip(kind.arms, kind.losses, strict=True)
             }
-            for (kind, looks), arms in self._kinds.items()
-            if any(arm.num_drafts for arm in arms.arms)
+            for (name, looks), kind in self._kinds.items()
+            if kind.num_seen
         }
 
 
-def arms_of(
-    noise_weight: float | None, sharpness: float | None, *, with_chains: bool, with_trees: bool = True
-) -> tuple[Plan, ...]:
-    """Every arm that has what is given. A chain's tokens are the same at any sharpness: it has one."""
+def arms_of(noise_weight: float | None, sharpness: float | None) -> tuple[Shares, ...]:
+    """Every arm that has what is given."""
     weights = WEIGHTS if noise_weight is None else (noise_weight,)
     powers = POWERS if sharpness is None else (sharpness,)
-    trees = [Plan(Shares(weight, power)) for weight in weights for power in powers] if with_trees else []
-    chains = [Plan(Shares(weight, powers[0]), as_chain=True) for weight in weights] if with_chains else []
-    return (*trees, *chains)
-
-
-def _named(plan: Plan) -> str:
-    shape = "chain" if plan.as_chain else f"tree, sharpness {plan.shares.sharpness:g}"
-    return f"{shape}, zeta {plan.shares.noise_weight:g}"
+    return tuple(Shares(weight, power) for weight in weights for power in powers)
