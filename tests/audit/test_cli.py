@@ -25,6 +25,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_tiny_model(tmp_path_factory.mktemp("tiny")))
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """--prompts with two short ones: the built-in ones take tests longer."""
+    path = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    path.write_text("one two one two\nab\n", encoding="utf-8")
+    return "--prompts", str(path)
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(main, ["audit", *arguments], catch_exceptions=False)
     return result.exit_code, result.stdout, result.stderr
@@ -50,11 +58,11 @@ def test_scored_says_its_plan_first_and_the_time_and_ends_with_zero(tiny: str, t
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>") and document["versions"]
 
 
-def test_detect_and_budget_turn_into_each_other(tiny: str) -> None:
-    _, out, _ = run("scored", "-m", tiny, *DRAFTING, "--detect", "0.2", "--json")
+def test_detect_and_budget_turn_into_each_other(tiny: str, short: tuple[str, str]) -> None:
+    _, out, _ = run("scored", "-m", tiny, *DRAFTING, *short, "--detect", "0.2", "--json")
     planned = last_line(out)["plan"]
     assert planned["detectable_any"] == pytest.approx(0.2, rel=1e-2) and planned["num_tokens"] < 1000
-    code, out, err = run("scored", "-m", tiny, *DRAFTING, "--budget", "1s", "--json")
+    code, out, err = run("scored", "-m", tiny, *DRAFTING, *short, "--budget", "1s", "--json")
     timed = last_line(out)["plan"]
     assert code == 0 and "tokens a second" in err
     assert timed["num_tokens"] == int(err.split(" tokens in ")[0].split(": ")[-1].replace(",", ""))
@@ -80,20 +88,20 @@ def test_ctrl_c_keeps_a_journal_and_the_same_call_goes_on(tiny: str, tmp_path: P
     assert "about" not in err, "the journal's pace says nothing of the engine's"
 
 
-def test_greedy_replay_and_state_of_our_engine(tiny: str) -> None:
+def test_greedy_replay_and_state_of_our_engine(tiny: str, short: tuple[str, str]) -> None:
     for verb, more in (
         ("greedy", ("--setting", "repetition_penalty=1.3")),
         ("replay", ("--num-seeds", "1")),
         ("state", ("--num-trials", "4")),
     ):
-        drafting = DRAFTING if verb != "state" else ()
+        drafting = (*DRAFTING, *short) if verb != "state" else ()
         code, out, _ = run(verb, "-m", tiny, *drafting, *more, "--json")
         document = last_line(out)
         assert (code, document["mode"]) == (0, verb), document["summary"]
 
 
-def test_paired_states_its_plan_and_tells_wrong_from_right(tiny: str) -> None:
-    asked = ("paired", "-m", tiny, "--num-samples", "12", "--length", "2", "--alpha", "1e-3", "--json")
+def test_paired_states_its_plan_and_tells_wrong_from_right(tiny: str, short: tuple[str, str]) -> None:
+    asked = ("paired", "-m", tiny, *short, "--num-samples", "24", "--length", "2", "--alpha", "1e-3", "--json")
     code, out, err = run(*asked, *DRAFTING[:4])
     assert code == 0 and err.startswith("plan: alpha 0.001") and "detectable_first_token" in err
     assert last_line(out)["plan"]["num_hypotheses"] == 5
