@@ -260,13 +260,14 @@ def kernels(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any
     """Microseconds of a step by kernel, the longest twelve."""
     from torch.profiler import ProfilerActivity, profile
 
-    target = made(model, 1, CONTEXT)
+    target = made(model, 32, CONTEXT)
     found: dict[str, Any] = {}
-    for tokens in (1, 16):
-        requests = [ScoreRequest(0, tuple(range(7, 7 + tokens)))]
+    for num_requests, tokens in ((32, 8), (1, 16), (1, 1)):
+        requests = [ScoreRequest(slot, tuple(range(7, 7 + tokens))) for slot in range(num_requests)]
         for _ in range(2):
             target.score(requests)
-            target.rewind(0, CONTEXT)
+            for slot in range(num_requests):
+                target.rewind(slot, CONTEXT)
         static = target._runner.static
         assert static is not None
         graph = next(reversed(static._steps.values())).graph
@@ -275,10 +276,10 @@ def kernels(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any
                 graph.replay()
             torch.cuda.synchronize()
         longest = sorted(recorded.key_averages(), key=lambda entry: -entry.device_time_total)[:12]
-        found[f"{tokens} tokens"] = {
-            f"{entry.key[:60]} x {entry.count // 5}": entry.device_time_total / 5 for entry in longest
-        }
-        say(json.dumps(found[f"{tokens} tokens"], indent=1))
+        name = f"{num_requests} requests, {tokens} tokens"
+        found[name] = {f"{entry.key[:60]} x {entry.count // 5}": entry.device_time_total / 5 for entry in longest}
+        for key, microseconds in found[name].items():
+            say(f"kernels: {name}: {microseconds:.0f} us in {key}")
     return found
 
 

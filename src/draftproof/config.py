@@ -152,6 +152,7 @@ class EngineConfig(_FromMapping):
     model's generation_config.json, "vllm" none of it, else a folder that holds one.
     async_scheduling: steps run ahead of the host, which reads tokens one step behind, where a batch allows it; None
     does so on CUDA devices. It changes no text.
+    tensor_parallel_size: over how many processes, a device each, the model is cut; start as many by torchrun.
     """
 
     model: str | None = None
@@ -171,6 +172,7 @@ class EngineConfig(_FromMapping):
     logprobs_mode: str = "raw_logprobs"
     generation_config: str = "auto"
     async_scheduling: bool | None = None
+    tensor_parallel_size: int = 1
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)
@@ -188,6 +190,7 @@ class EngineConfig(_FromMapping):
         _integer("max_num_seqs", self.max_num_seqs, 1, 1024)
         _integer("max_num_batched_tokens", self.max_num_batched_tokens, 2, 1 << 20)
         _integer("max_num_waiting", self.max_num_waiting, 1, 1 << 31)
+        _integer("tensor_parallel_size", self.tensor_parallel_size, 1, 1024)
         for name in ("max_num_cached_tokens", "cache_memory"):
             if getattr(self, name) is not None:
                 _integer(name, getattr(self, name), 1, 1 << 62)

@@ -30,6 +30,7 @@ from draftproof.params import SamplingParams
 from draftproof.sampling import SamplerChain
 from draftproof.targets.base import Target
 from draftproof.targets.load import load_target
+from draftproof.targets.parallel import check_processes, lead
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with (requests finished, requests in all)."""
@@ -40,6 +41,8 @@ class LLM:
 
     model: None for the embedded default model, else a local folder, a GGUF file or a hub name.
     speculative_config: SpeculativeConfig, a mapping of its fields, or None for plain decoding.
+    With `tensor_parallel_size` above 1, run the same program in as many processes by torchrun: the first one's LLM is
+    made, and the others stay in this call, doing their part of its forwards, until that program ends; then they exit.
     Parameters that a call leaves out (`params` None) are the model's own defaults: `get_default_sampling_params`.
     The other keywords are EngineConfig's fields; unknown ones raise ParameterError.
     """
@@ -53,6 +56,8 @@ class LLM:
     ) -> None:
         config = EngineConfig.from_mapping({"model": model, **engine})
         speculative = _speculative(speculative_config)
+        is_cut = config.tensor_parallel_size > 1
+        check_processes(config.tensor_parallel_size)
         target, tokenizer = load_target(
             config.model,
             dtype=config.dtype,
@@ -63,8 +68,9 @@ class LLM:
             width=config.invariant_width,
             max_num_cached_tokens=config.max_num_cached_tokens,
             cache_memory=config.cache_memory,
+            sharded=is_cut,
         )
-        self._assemble(target, tokenizer, speculative, config, None)
+        self._assemble(lead(target) if is_cut else target, tokenizer, speculative, config, None)
 
     @classmethod
     def from_target(

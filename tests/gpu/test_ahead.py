@@ -20,10 +20,10 @@ def test_invariant_targets_say_the_same_with_everything_on_and_off(tmp_path, met
     together = said(bench)
     assert (texts(together), endings(together)) == (texts(expected), endings(expected))
     steps = bench.engine.ahead._steps.values()
-    assert bench.engine.ahead.num_steps > 20
+    assert bench.engine.ahead.num_steps > 8
     assert all(step._graph is not None for step in steps)
     if method is not None:
-        assert sum(sum(accepted) for _, accepted in drafted(together)) > 10
+        assert sum(sum(accepted) for _, accepted in drafted(together)) > 4
     alone = bench.add(PROMPTS[0], PARAMS[0])
     bench.run()
     assert texts([alone]) == texts(expected[:1])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftproof import LLM
 from draftproof.errors import ParameterError
 from draftproof.targets.gguf import read_gguf
 from draftproof.targets.gguf_folder import write_folder
@@ -38,11 +39,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "model"
 
 
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
 def run(folder: Path, out: Path, mode: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return run_command(*TORCHRUN, str(WORKER), str(folder), str(out), mode)
+
+
+def run_command(*command: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [*command, str(WORKER), str(folder), str(out), mode],
+        command,
         env=environment,
         capture_output=True,
         text=True,
@@ -90,6 +97,21 @@ def test_processes_that_go_apart_are_found(folder, tmp_path):
     result = run(folder, out, "apart")
     assert result.returncode != 0
     assert "holds slots of (0, 0) tokens where the leader's are (3, 0)" in json.loads(out.read_text())["error"]
+
+
+def test_the_command_line_says_what_one_process_says(folder):
+    flags = ["generate", "--model", str(folder), "--dtype", "float32", "a b a b a b", "--raw", "--max-tokens", "12"]
+    flags += ["--ignore-eos", "--seed", "3", "--method", "ngram", "--json"]
+    alone = run_command(sys.executable, "-m", "draftproof", *flags)
+    cut = run_command(*TORCHRUN, "-m", "draftproof", *flags, "--tensor-parallel-size", "2")
+    assert (alone.returncode, cut.returncode) == (0, 0), cut.stderr[-3000:]
+    said = [json.loads(result.stdout.strip().splitlines()[-1])["token_ids"] for result in (alone, cut)]
+    assert said[0] == said[1] and len(said[0]) == 12
+
+
+def test_as_many_processes_as_were_started():
+    with pytest.raises(ParameterError, match="torchrun --nproc-per-node 2"):
+        LLM(tensor_parallel_size=2)
 
 
 def test_a_gguf_file_is_not_cut(tmp_path):

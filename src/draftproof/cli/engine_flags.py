@@ -92,6 +92,9 @@ _MODEL_OPTIONS: Final = (
     click.option("--async-scheduling/--no-async-scheduling", default=None,
                  help="Steps run ahead of the host, which reads tokens one step behind, where a batch allows it. "
                       "[default: on with CUDA devices]"),
+    click.option("--tensor-parallel-size", "-tp", cls=AliasedOption, aliases=("--tp-size",), type=Number(int),
+                 help="Over how many processes the model is cut, each with a device of its own: start as many with "
+                      "`torchrun --nproc-per-node N -m draftproof …`. [default: 1]"),
 )  # fmt: skip
 
 _SPECULATION_OPTIONS: Final = (
@@ -155,6 +158,7 @@ _ENGINE_FIELDS: Final = (
     "logprobs_mode",
     "generation_config",
     "async_scheduling",
+    "tensor_parallel_size",
 )
 _SPECULATIVE_FIELDS: Final = (
     "method",

@@ -160,13 +160,14 @@ class Engine:
 
     def _ahead(self, asked: bool | None) -> AheadLoop | None:
         target, chain, drafter = self.machinery.target, self.machinery.chain, self.machinery.drafter
-        can = getattr(target, "can_follow", False) and chain.preset.name == "vllm" and chain.dtype == "float32"
+        can = getattr(target, "can_follow", False) and target.device.type == "cuda"
+        can = can and chain.preset.name == "vllm" and chain.dtype == "float32"
         if asked and not can:
             raise ParameterError(
                 "async_scheduling", True, "False or None here",
-                "it takes a target with static forwards, and the chain vllm in float32",
+                "it takes a CUDA device, a target whose attention is ours, and the chain vllm in float32",
             )  # fmt: skip
-        if not can or (asked is None and target.device.type != "cuda") or asked is False:
+        if not can or asked is False:
             return None
         # Imported where it is needed: learned drafters' modules take transformers with them.
         from draftproof.engine.ahead.loop import AheadLoop

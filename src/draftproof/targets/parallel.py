@@ -14,22 +14,26 @@ a clock, could not make them go apart.
     else:
         follow(target)
 
+`LLM(…, tensor_parallel_size=N)` does the same (`lead`).
+
 With each call the leader tells how long its slots are; a process that has other lengths stops with an error instead of
 computing something else. Learned drafters call the model's own head, which no single process has: they are refused.
 """
 
 from __future__ import annotations
 
+import atexit
 import inspect
+import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
 
-from draftproof.errors import DraftproofError, ModelError, UnsupportedModelError
-from draftproof.targets.base import ScoreRequest
+from draftproof.errors import DraftproofError, ModelError, ParameterError, UnsupportedModelError
+from draftproof.targets.base import ScoreRequest, Target
 
 if TYPE_CHECKING:
     from draftproof.targets.hf import HFTarget
@@ -41,6 +45,28 @@ END = "end"
 def is_leader() -> bool:
     """True in the process that decides, and where there is only one."""
     return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def check_processes(size: int) -> None:
+    """Raises ParameterError unless torchrun has started as many processes as the model is to be cut over."""
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if size not in (1, started):
+        raise ParameterError(
+            "tensor_parallel_size",
+            size,
+            f"1, or the number of processes, which is {started}",
+            f"start it by `torchrun --nproc-per-node {size}`: `-m draftproof …`, or your own program",
+        )
+
+
+def lead(target: HFTarget) -> Target:
+    """The leader's target, closed when its program ends. The other processes do their part until then, and exit."""
+    if not is_leader():
+        follow(target)
+        raise SystemExit(0)
+    leading = LeadingTarget(target)
+    atexit.register(leading.close)
+    return cast("Target", leading)
 
 
 def plan_arguments() -> dict[str, Any]:

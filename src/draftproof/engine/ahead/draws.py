@@ -37,6 +37,7 @@ class Draws:
         self._rows = Rows.of_drafts([0] * len(params), drafts, device=device)
         self._places = torch.arange(1, num_drafts + 2, device=device, dtype=torch.int32)
         self._drafting: dict[int, tuple[Rows, Requests]] = {}
+        self._uses_kernels = device.type == "cuda"
         self._kernels: dict[Any, KeyedKernel] = {}
 
     @property
@@ -83,7 +84,7 @@ class Draws:
     def _run(
         self, logits: torch.Tensor, rows: Rows, requests: Requests, name: Any
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        if logits.device.type != "cuda":
+        if not self._uses_kernels:
             return verified_by_reference(logits, rows, requests, self._vocab_size)
         if name not in self._kernels:
             self._kernels[name] = KeyedKernel(logits, rows, self._vocab_size)

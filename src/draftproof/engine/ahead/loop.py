@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from draftproof.core import Decision, Draft, Outcome, Verdict
+from draftproof.core import Draft
 from draftproof.drafters.learned.following import follows
 from draftproof.drafters.length import FixedLength
 from draftproof.engine.ahead.draws import Draws, kinds_of
 from draftproof.engine.ahead.step import AheadStep, Report
+from draftproof.engine.device_verification import verdict_of
 from draftproof.engine.drafting import draft_request
 from draftproof.engine.request import Request
 from draftproof.engine.scheduler import Scheduler
@@ -203,7 +204,8 @@ class AheadLoop:
             return turn
         turn.draft = Draft.of_token_ids(len(request.context_ids), report.drafted_ids)
         with turn.failing_alone():
-            turn.kept = request.commit(_verdict(turn.draft.start, report), len(report.drafted_ids), None, None)
+            verdict = verdict_of(turn.draft, report.token_ids, range(len(report.token_ids) - 1))
+            turn.kept = request.commit(verdict, len(report.drafted_ids), None, None)
         request.num_cached = len(request.context_ids) - 1
         return turn
 
@@ -247,15 +249,3 @@ def _drafts_always(request: Request, num_drafts: int) -> bool:
     policy = request.length_policy
     always = isinstance(policy, FixedLength) and policy.max_tokens == num_drafts
     return always and request.share_target_noise and request.law_power == 1.0 and not request.forced_ids
-
-
-def _verdict(start: int, report: Report) -> Verdict:
-    decisions, num_accepted = [], len(report.token_ids) - 1
-    for index, token_id in enumerate(report.token_ids):
-        drafted = report.drafted_ids[index] if index < len(report.drafted_ids) else None
-        outcome = Outcome.ACCEPTED
-        if index == num_accepted:
-            outcome = Outcome.BONUS if drafted is None else Outcome.RECOVERED
-        node = -1 if drafted is None else index
-        decisions.append(Decision(start + index, node, drafted, token_id, outcome, None, None))
-    return Verdict(report.token_ids, tuple(range(num_accepted)), tuple(decisions))
