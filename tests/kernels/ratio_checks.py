@@ -172,6 +172,13 @@ def check_top_p(kernels):
     agrees(kernels, Case("point", params, [2] * 4, seed=5, spread=1.0, step=0.5, nearness=0.3))
 
 
+def check_last_kept_mass(kernels):
+    """The kept mass is .8 where top_p is .6: tests between the two need the last kept token's own mass."""
+    case = Case("point", [SamplingParams(temperature=1.0, top_p=0.6)], [1] * 20, seed=16, spread=0.0, vocab_size=3)
+    case.logits[:] = torch.tensor([0.5, 0.3, 0.2]).log()
+    agrees(kernels, case)
+
+
 def check_ties(kernels):
     """Equal logits at every filter's edge and at the greedy top."""
     agrees(kernels, Case("logits", FILTERS[1:5], [2] * 4, seed=6, spread=1.5, step=1.0, nearness=0.5))
@@ -348,18 +355,30 @@ def check_target_probs(kernels):
         case = Case(
             "point", [*FILTERS, SamplingParams(temperature=0.7, top_p=0.9, min_p=0.05)], [0] * 8, seed=14, step=step
         )
-        rows, requests = case.rows(kernels), case.requests(kernels)
-        out = torch.full((8, 610), 7.0, device=DEVICE)
-        logits = case.logits.to(DEVICE)
-        kernel = kernels.TargetProbsKernel(logits, rows, 600, tile=TILE)
-        faults = kernel(logits, rows, requests, out)
-        assert not faults.any()
-        assert (out[:, 600:] == 7.0).all()
-        for index in range(8):
-            law = np.asarray(case.target_laws(index)[0].at(None, 600), dtype=np.float64)
-            found = out[index, :600].cpu().double().numpy()
-            assert np.abs(found - law).max() < 1e-6
-            assert ((found == 0) == (law == 0)).all()
+        writes_laws(kernels, case)
+
+
+def check_parts(kernels):
+    """Several programs a row, each with a share of the many equal logits at top-p's edge; and with too many to list."""
+    params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.3, 0.6, 0.95)]
+    for step in (0.05, 0.5):
+        writes_laws(kernels, Case("point", params, [0] * 3, seed=17, spread=1.0, step=step, vocab_size=4096))
+
+
+def writes_laws(kernels, case):
+    num_rows, vocab_size = case.logits.shape
+    rows, requests = case.rows(kernels), case.requests(kernels)
+    out = torch.full((num_rows, vocab_size + 10), 7.0, device=DEVICE)
+    logits = case.logits.to(DEVICE)
+    kernel = kernels.TargetProbsKernel(logits, rows, vocab_size, tile=TILE)
+    faults = kernel(logits, rows, requests, out)
+    assert not faults.any()
+    assert (out[:, vocab_size:] == 7.0).all()
+    for index in range(num_rows):
+        law = np.asarray(case.target_laws(index)[0].at(None, vocab_size), dtype=np.float64)
+        found = out[index, :vocab_size].cpu().double().numpy()
+        assert np.abs(found - law).max() < 1e-6
+        assert ((found == 0) == (law == 0)).all()
 
 
 def check_target_probs_of_bad_rows(kernels):
@@ -387,5 +406,5 @@ CHECKS = [
     check_short, check_filters, check_mixed_batch, check_law_without_filters, check_top_p, check_ties, check_equal_laws,
     check_disjoint_laws, check_coins_at_the_edge, check_faults, check_faults_that_nothing_meets,
     check_bad_probabilities, check_outside_vocabularies, check_penalties_and_masks, check_empty_residual,
-    check_target_probs, check_target_probs_of_bad_rows,
+    check_target_probs, check_parts, check_last_kept_mass, check_target_probs_of_bad_rows,
 ]  # fmt: skip

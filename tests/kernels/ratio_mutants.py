@@ -57,6 +57,14 @@ RATIO_MUTANTS = {
     "top-p's mass without what lies above its bracket": Mutant(
         "device/law.py", "mass += above_mass", "mass += 0.0", checks.check_target_probs
     ),
+    "the first part's tokens of a bracket forgotten": Mutant(
+        "device/law.py", "place % ROOM < tl.load(counts + place // ROOM)",
+        "(place % ROOM < tl.load(counts + place // ROOM)) & (place >= ROOM)", checks.check_parts,
+    ),
+    "a mass that top-p's last token isn't part of": Mutant(
+        "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",
+        checks.check_last_kept_mass,
+    ),
     "nothing drawn where a residual is empty": Mutant(
         RESIDUAL,
         'draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))',
