@@ -64,7 +64,7 @@ def test_a_legal_tree_has_no_violation(tmp_path: Path) -> None:
         ("targets/toy.py", "from draftproof.drafters.ngram import NGram\n", "drafters.ngram"),
         ("targets/toy.py", "from draftproof.engine.step import step\n", "engine.step"),
         ("engine/step.py", "from ..llm import LLM\n", "llm"),
-        ("engine/step.py", "from ..kernels.gather import triton\n", "kernels.gather"),
+        ("engine/step.py", "from ..audit.plan import ALPHA\n", "audit.plan"),
         ("engine/step.py", "from draftproof.outputs import RequestOutput\n", "outputs"),
         ("outputs.py", "from draftproof.llm import LLM\n", "llm"),
         ("llm.py", "from draftproof.cli import main\n", "cli"),
