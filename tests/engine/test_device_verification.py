@@ -8,9 +8,11 @@ import torch
 
 from draftproof import LLM
 from draftproof.core import Dense, Draft, Sparse
-from draftproof.engine.device_inputs import joined
+from draftproof.engine.device_inputs import Pass, joined
 from draftproof.engine.device_verification import DeviceVerification
+from draftproof.kernels import Requests
 from draftproof.outputs import GenerationFailed
+from draftproof.sampling import SamplerChain
 from draftproof.targets.toy import TableTarget
 from tests.engine.drafting import TableDrafter, TreeDrafter
 from tests.engine.tables import engine, ids, params, table
@@ -25,7 +27,7 @@ CHANGES = {
     "frequency_penalty": 0.3,
     "logit_bias": {1: 2.0, 3: -1.5},
 }
-MASKS = {"allowed_token_ids": [0, 1, 2, 3, 5, 8, 13, 21], "min_tokens": 5, "stop_token_ids": [2]}
+MASKS = {"allowed_token_ids": [0, 1, 2, 3, 5, 8, 13, 21], "min_tokens": 3, "stop_token_ids": [2]}
 KINDS = [
     {},
     {"temperature": 0},
@@ -116,7 +118,7 @@ def requests(kinds=KINDS, max_tokens=4, **more):
 def test_a_mixed_batch_has_the_references_tokens(drafter):
     expected, found, watched = both(lambda: engine(tables(), num_slots=6, **drafter), requests())
     assert ids(found) == ids(expected)
-    assert watched.num_left == 0 and watched.num_verified > 12
+    assert watched.num_left == 0 and watched.num_verified >= 10
     for one, other in zip(found, expected, strict=True):
         assert one.metrics.speculative_decoding == other.metrics.speculative_decoding
 
@@ -177,19 +179,21 @@ class HiddenNaN(TableTarget):
         return found
 
 
+def outcome_of_hidden_nan(kind, device):
+    """(tokens, errors) of a request of this `kind` that meets a NaN, and of another."""
+    llm = LLM.from_target(HiddenNaN(tables(), num_slots=2), None)
+    if device:
+        llm, _ = on_device(llm)
+    with pytest.raises(GenerationFailed) as failed:
+        llm.generate(PROMPTS[:2], requests([kind, {}]))
+    return ids(failed.value.outputs), [str(output.error) for output in failed.value.outputs]
+
+
 @pytest.mark.parametrize("kind", [{}, {"allowed_token_ids": list(range(10))}], ids=["seen", "masked"])
 def test_a_row_that_is_no_law_ends_its_request_with_the_references_error(kind):
-    def outcome(device):
-        llm = LLM.from_target(HiddenNaN(tables(), num_slots=2), None)
-        if device:
-            llm, _ = on_device(llm)
-        with pytest.raises(GenerationFailed) as failed:
-            llm.generate(PROMPTS[:2], requests([kind, {}]))
-        return ids(failed.value.outputs), [str(output.error) for output in failed.value.outputs]
-
-    expected = outcome(device=False)
+    expected = outcome_of_hidden_nan(kind, device=False)
     assert "NaN" in expected[1][0] and expected[1][1] == "None"
-    assert outcome(device=True) == expected
+    assert outcome_of_hidden_nan(kind, device=True) == expected
 
 
 def test_rows_that_lie_together_are_not_copied():
@@ -198,3 +202,29 @@ def test_rows_that_lie_together_are_not_copied():
     assert joined(parts).data_ptr() == logits.data_ptr()
     for rows in (parts, parts[::-1], [logits[:2], logits[3:4]], [logits[:2, :4], logits[2:3, :4]]):
         assert torch.equal(joined(rows), torch.cat(list(rows)))
+
+
+def test_a_mask_that_fails_takes_no_other_request_with_it(monkeypatch):
+    right = Pass.masks
+
+    def masks(one, preset):
+        if one.request.params.temperature == 0:
+            raise ValueError("a grammar's bug")
+        return right(one, preset)
+
+    monkeypatch.setattr(Pass, "masks", masks)
+    expected, found, watched = both(
+        lambda: engine(tables(), num_slots=2, method=None), requests(KINDS[:2]), PROMPTS[:2]
+    )
+    assert ids(found) == ids(expected)
+    assert watched.num_left == watched.num_verified == 4
+
+
+def test_what_a_group_has_asked_for_stays_compiled():
+    verification = DeviceVerification(SamplerChain("vllm"), "raw_logprobs")
+    seen = []
+    for kind in ({}, {"top_k": 3}, {"temperature": 0}, {"top_p": 0.5}):
+        one = Requests.of([params(**kind)], [1], device="cpu")
+        compiled = verification._as_compiled("a group", one)
+        seen.append((compiled.races, compiled.top_p_alone, compiled.lists))
+    assert seen == [(True, False, False), (True, False, True), (True, False, True), (True, True, True)]

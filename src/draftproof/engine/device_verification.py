@@ -9,7 +9,8 @@ a kernel finds a row that is no law: the reference then says what is wrong with 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import torch
 
@@ -26,12 +27,26 @@ from draftproof.engine.device_inputs import (
 )
 from draftproof.engine.request import Request
 from draftproof.errors import DraftContractError, ParameterError
-from draftproof.kernels import KernelVerdict, verify_block, verify_keyed, verify_rejection
+from draftproof.kernels import KernelVerdict, Requests, verify_block, verify_keyed, verify_rejection
 from draftproof.kernels.launch import KINDS
-from draftproof.sampling import SamplerChain
+from draftproof.sampling import Mask, SamplerChain
 from draftproof.verify import get_verifier
 
+_LEAST_ROWS: Final = 16
+"""Kernels are compiled for so many rows of a request, or the next powers of two."""
 _RULES: Final = {type(get_verifier(name)): name for name in ("keyed", "greedy", "match", "rejection", "block")}
+
+
+class _Group(NamedTuple):
+    """What passes of one call share. kind: of the draft's laws. changed: drafted tokens are listed apart in their rows.
+    masked: masks are read for every token."""
+
+    rule: str
+    kind: str
+    changed: bool
+    masked: bool
+    vocab_size: int
+    dtype: torch.dtype
 
 
 class DeviceVerification:
@@ -39,6 +54,7 @@ class DeviceVerification:
 
     def __init__(self, chain: SamplerChain, logprobs_mode: str) -> None:
         self._preset, self._mode = chain.preset, logprobs_mode
+        self._seen: dict[_Group, tuple[bool, bool, bool]] = {}
 
     @classmethod
     def of(cls, device: torch.device, chain: SamplerChain, logprobs_mode: str) -> DeviceVerification | None:
@@ -69,41 +85,56 @@ class DeviceVerification:
     def verify(self, passes: Sequence[Pass]) -> list[Verdict | None]:
         """A verdict for each pass; None where it is to go the reference way."""
         verdicts: list[Verdict | None] = [None] * len(passes)
-        groups: dict[tuple[str, str, bool, int, torch.dtype], list[int]] = {}
+        groups: dict[_Group, list[int]] = {}
+        masks: dict[int, list[Mask | None]] = {}
         for index, one in enumerate(passes):
             if one.logits.dtype not in KINDS or not self.covers(one.request) or not _is_accepted(one):
                 continue
             rule = _RULES[type(one.request.verifier)].replace("greedy", "keyed")
             kind = kind_of(one.draft) if rule in ("rejection", "block") else "any"
             if kind is not None:
-                # Changed requests apart: drafted tokens are handled apart in their rows.
-                size = one.request.row_params.vocab_size
-                groups.setdefault((rule, kind, one.is_changed, size, one.logits.dtype), []).append(index)
-        for (rule, kind, changed, _, _), indices in groups.items():
-            found = self._verify([passes[index] for index in indices], rule, kind, changed)
+                try:
+                    masks[index] = one.masks(self._preset)
+                except Exception:  # a grammar's failure is its request's alone: the reference way meets it again
+                    continue
+                group = _Group(
+                    rule, kind, one.is_changed, any(mask is not None for mask in masks[index]),
+                    one.request.row_params.vocab_size, one.logits.dtype,
+                )  # fmt: skip
+                groups.setdefault(group, []).append(index)
+        for group, indices in groups.items():
+            of_rows = [mask for index in indices for mask in masks[index]]
+            found = self._verify([passes[index] for index in indices], group, of_rows)
             for index, verdict in zip(indices, found, strict=True):
                 verdicts[index] = verdict
         return verdicts
 
-    def _verify(self, passes: Sequence[Pass], rule: str, kind: str, changed: bool) -> Iterator[Verdict | None]:
-        """Passes of one rule, one kind of draft laws and one vocabulary."""
+    def _verify(self, passes: Sequence[Pass], group: _Group, masks: Sequence[Mask | None]) -> Iterator[Verdict | None]:
+        """Passes of one group. masks: one for each of their rows."""
         logits = joined([one.logits for one in passes])
-        device, size = logits.device, passes[0].request.row_params.vocab_size
-        rows = rows_of(passes, Purpose.MATCH if rule == "match" else Purpose.TARGET, device)
-        requests = requests_of(passes, device)
-        changes = changes_of(passes, device) if changed else None
-        masks = [mask for one in passes for mask in one.masks(self._preset)]
-        masked = any(mask is not None for mask in masks)
-        allowed = words_of(masks, size, device) if masked else None
-        if rule in ("keyed", "match"):
+        device, size = logits.device, group.vocab_size
+        rows = rows_of(passes, Purpose.MATCH if group.rule == "match" else Purpose.TARGET, device)
+        rows = replace(rows, most=max(rows.most, _LEAST_ROWS))
+        requests = self._as_compiled(group, requests_of(passes, device))
+        changes = changes_of(passes, device) if group.changed else None
+        allowed = words_of(masks, size, device) if group.masked else None
+        if group.rule in ("keyed", "match"):
             found = verify_keyed(logits, rows, requests, vocab_size=size, allowed=allowed, changes=changes)
         else:
-            verify = verify_block if rule == "block" else verify_rejection
-            law = draft_laws_of(passes, kind, device)
+            verify = verify_block if group.rule == "block" else verify_rejection
+            law = draft_laws_of(passes, group.kind, device)
             found = verify(logits, law, rows, requests, vocab_size=size, allowed=allowed, changes=changes)
         # A mask hides a row's NaN and infinities from the kernels, and must not from the request.
-        is_bad = (~logits[:, :size].amax(1).isfinite()).int() if masked else None
+        is_bad = (~logits[:, :size].amax(1).isfinite()).int() if group.masked else None
         yield from _verdicts(passes, found, is_bad)
+
+    def _as_compiled(self, group: _Group, requests: Requests) -> Requests:
+        """The requests for kernels that take what the group has ever asked for: a kernel is compiled for what it takes,
+        which costs seconds, and the tokens don't depend on it."""
+        now = (requests.races, requests.top_p_alone, requests.lists)
+        before = self._seen.get(group, (False, False, False))
+        races, top_p_alone, lists = self._seen[group] = (now[0] or before[0], now[1] or before[1], now[2] or before[2])
+        return replace(requests, races=races, top_p_alone=top_p_alone, lists=lists)
 
 
 def _is_accepted(one: Pass) -> bool:
