@@ -23,7 +23,7 @@ from draftproof.drafters.tree import (
     shares_of,
 )
 from draftproof.drafters.tree.scores import log_shares_of
-from draftproof.drafters.tree.tuning import HORIZON, POWERS, POWERS_WITHOUT_NOISE, arms_of
+from draftproof.drafters.tree.tuning import HORIZON, POWERS, WEIGHTS, arms_of
 from draftproof.errors import ParameterError
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
@@ -106,7 +106,7 @@ def test_what_is_tuned():
         assert policy.arms(0)[0] == first
         return policy.arms(0)
 
-    assert len(tuned()) == len(tuned(topology="auto")) == 2 * len(POWERS) + len(POWERS_WITHOUT_NOISE)
+    assert len(tuned()) == len(tuned(topology="auto")) == len(WEIGHTS) * len(POWERS)
     assert tuned()[0] == Shares(1.0, 1.0)
     assert {arm.noise_weight for arm in tuned(noise_weight=0.5)} == {0.5}
     assert {arm.sharpness for arm in tuned(sharpness=2.0)} == {2.0}

@@ -26,8 +26,6 @@ from draftproof.drafters.tree.settings import Shares
 
 WEIGHTS: Final = (1.0, 0.5, 0.0)
 POWERS: Final = (1.0, 0.7)
-POWERS_WITHOUT_NOISE: Final = (*POWERS, 1.4, 2.0)
-"""A greedy target takes its likeliest token more often than the drafter's law at temperature 1 says."""
 HORIZON: Final = 400
 MAX_LOSS: Final = 6.0
 MARGIN: Final = 0.01
@@ -146,10 +144,5 @@ class TunedShares:
 def arms_of(noise_weight: float | None, sharpness: float | None) -> tuple[Shares, ...]:
     """Every arm that has what is given."""
     weights = WEIGHTS if noise_weight is None else (noise_weight,)
-
-    def powers(weight: float) -> tuple[float, ...]:
-        if sharpness is not None:
-            return (sharpness,)
-        return POWERS if weight > 0 else POWERS_WITHOUT_NOISE
-
-    return tuple(Shares(weight, power) for weight in weights for power in powers(weight))
+    powers = POWERS if sharpness is None else (sharpness,)
+    return tuple(Shares(weight, power) for weight in weights for power in powers)
