@@ -33,7 +33,8 @@ def exceptions_kernel(logits, stride, allowed, allowed_stride, rows, nodes, seen
 
     # Seen ids are distinct, and so are those with a bias: only the others can repeat an entry before them.
     repeats = tl.zeros((CHUNK,), tl.int32)
-    if (tl.program_id(1) + 1) * CHUNK > num_seen:
+    holds_tokens = tl.program_id(1) * CHUNK < num_seen + num_nodes + num_bias
+    if ((tl.program_id(1) + 1) * CHUNK > num_seen) & holds_tokens:
         for start in range(0, num_seen, OTHERS):
             place = start + tl.arange(0, OTHERS)
             other = tl.load(seen_ids + place, mask=place < num_seen, other=-1)
