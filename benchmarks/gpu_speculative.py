@@ -1,6 +1,7 @@
 """Whole speculative steps on a CUDA device: a DFlash-shaped drafter, a Qwen3-shaped target, random weights.
 
     python -m benchmarks.gpu_speculative [--shape 8b] [--parts speculative batch products] [--layers N] [--cases NAMES]
+        [--profile]
 
 One step drafts, scores, verifies and commits; the host reads its tokens while the next one runs. `device` is the replay
 of the step's graph, `wall` the median time between two steps of the whole engine, `hidden` what of the host's work
@@ -81,7 +82,8 @@ def drafter_of(target: HFTarget, num_drafts: int) -> FactorisedDrafter:
 class Timed:
     """Cases over one target."""
 
-    def __init__(self, model: Any, limits: dict[str, float], repeats: int) -> None:
+    def __init__(self, model: Any, limits: dict[str, float], repeats: int, *, profiles: bool = False) -> None:
+        self._profiles = profiles
         room = num_columns(CONTEXT + 17 * NUM_TOKENS)
         self.target = HFTarget(model, num_slots=SLOTS, max_model_len=room, max_num_cached_tokens=SLOTS * 1024)
         self._limits, self._repeats = limits, repeats
@@ -136,6 +138,7 @@ class Timed:
             "target_floor_ms": floor,
             "device_over_target_floor": device / floor,
             "parts_ms": self._parts(ahead),
+            **({"longest_us": _longest(ahead)} if self._profiles else {}),
         }
 
     def _llm(self, num_drafts: int, peaked: bool) -> LLM:
@@ -177,6 +180,20 @@ class Timed:
         num_bytes = 2 * self._num_weights + self._bytes_per_key * num_requests * CONTEXT
         flops = 2 * self._num_products * num_requests * (num_drafts + 1)
         return max(num_bytes / self._limits["bytes"], flops / self._limits["flops"])
+
+
+def _longest(step: AheadStep) -> dict[str, float]:
+    """Microseconds of a step by kernel, the longest sixteen."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kept = step._state.clone()
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        for _ in range(3):
+            step._state.copy_(kept)
+            step._graph.replay()
+        torch.cuda.synchronize()
+    longest = sorted(recorded.key_averages(), key=lambda entry: -entry.device_time_total)[:16]
+    return {f"{entry.key[:60]} x {entry.count // 3}": entry.device_time_total / 3 for entry in longest}
 
 
 def _graphed(call: Callable[[], Any], repeats: int) -> float:
@@ -276,6 +293,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--layers", type=int, default=None)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--profile", action="store_true", help="the longest kernels of each case's step")
     given = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("torch finds no CUDA device here")
@@ -292,7 +310,8 @@ def main() -> int:
     }
     say(str(results))
     if "speculative" in given.parts:
-        results["speculative"] = speculative(Timed(model_of(given.shape), limits, given.repeats), given.cases)
+        timed = Timed(model_of(given.shape), limits, given.repeats, profiles=given.profile)
+        results["speculative"] = speculative(timed, given.cases)
         torch.cuda.empty_cache()
     if "products" in given.parts:
         results["products"] = products(given.shape, limits, given.repeats)
