@@ -146,6 +146,12 @@ def check_top_p_ties(kernels):
     draws_as_the_reference(kernels, logits_of(6, 64, step=2.0), SamplingParams(temperature=1.0, top_p=0.5))
 
 
+def check_top_p_over_many_tiles(kernels):
+    """Groups of tiles that end before a winner's id or begin after it, with many logits equal to the winner's."""
+    params = SamplingParams(temperature=1.0, top_p=0.3)
+    draws_as_the_reference(kernels, logits_of(8, 4400, spread=1.0, step=2.0), params)
+
+
 def check_wide_filter(kernels):
     """Filters that keep more than a list holds."""
     params = SamplingParams(temperature=3.0, top_k=400, top_p=0.8)

@@ -95,6 +95,10 @@ MUTANTS = {
     "the second contender's mass for the first's": Mutant(
         "device/draw.py", "tl.store(part_mass + part, mass0)", "tl.store(part_mass + part, mass1)", checks.check_top_p
     ),
+    "ties before a winner's tile left out": Mutant(
+        "device/draw.py", "tl.where(end <= token_id, z, unordered", "tl.where(end < 0, z, unordered",
+        checks.check_top_p_over_many_tiles,
+    ),
     "min-p before temperature": Mutant(
         "device/boundary.py",
         "return tl.div_rn(z - largest, temperature)",

@@ -12,7 +12,6 @@ from draftproof.errors import MissingExtraError, ParameterError
 KINDS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 _KEY_SHIFTS: Final = {"bf16": 16, "fp16": 13, "fp32": 0}
 _PROGRAMS: Final = 4224  # 32 one-warp programs on each of 132 processors
-_PART_PROGRAMS: Final = 16384  # of rows whose mass is summed, which few are
 _SLOTS: Final = 64  # groups of tokens in a tile, as in device/race.py
 
 
@@ -69,7 +68,7 @@ class Plan:
         racers = splits + (num_special > 0)
         padded = -(-vocab_size // 4) * 4
         tiles = _power_of_two(num_plain + num_special)
-        parts = max(1, min(tiles // 4, _power_of_two(_PART_PROGRAMS // logits.shape[0])))
+        parts = max(1, min(tiles // 4, _power_of_two(_PROGRAMS // logits.shape[0])))
         packed = (
             kind != "fp32"
             and logits.stride(0) % 4 == 0

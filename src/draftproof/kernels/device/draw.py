@@ -15,7 +15,7 @@ import triton.language as tl
 from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, least_of, load_list
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, score
 from draftproof.kernels.device.passes import count_and_mass, first_at, list_tiles, race_above, settle
-from draftproof.kernels.device.rows import above, level, load_tiles
+from draftproof.kernels.device.rows import above, level, load_tiles, ordered, unordered
 
 OK = tl.constexpr(0)
 NOT_FINITE = tl.constexpr(1)
@@ -96,6 +96,7 @@ def masses_of_part(row, tile_max, first, last, shape, scale, top, bounds, GROUP:
     z2, id2 = bounds[2]
     mass0 = tl.zeros((GROUP,), tl.int64)
     mass1, mass2 = mass0, mass0
+    smallest = tl.minimum(tl.minimum(tl.abs(z0), tl.abs(z1)), tl.abs(z2))
     for start in range(first, last, GROUP):
         tile = start + tl.arange(0, GROUP)
         reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
@@ -103,10 +104,30 @@ def masses_of_part(row, tile_max, first, last, shape, scale, top, bounds, GROUP:
             z, ids = load_tiles(row, tl.where(reach >= z0, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
                                 HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
             weights = tl.exp2(tl.fma(z, scale, -top))
-            mass0 += units(tl.sum(tl.where(above(z, ids, z0, id0), weights, 0.0), 1))
-            mass1 += units(tl.sum(tl.where(above(z, ids, z1, id1), weights, 0.0), 1))
-            mass2 += units(tl.sum(tl.where(above(z, ids, z2, id2), weights, 0.0), 1))
+            begin, end = start * TILE, (start + GROUP) * TILE
+            mixed = is_within(id0, begin, end) | is_within(id1, begin, end) | is_within(id2, begin, end)
+            if mixed | (start + GROUP > shape[1]) | (smallest < 1e-30):
+                mass0 += units(tl.sum(tl.where(above(z, ids, z0, id0), weights, 0.0), 1))
+                mass1 += units(tl.sum(tl.where(above(z, ids, z1, id1), weights, 0.0), 1))
+                mass2 += units(tl.sum(tl.where(above(z, ids, z2, id2), weights, 0.0), 1))
+            else:
+                # All ids lie on one side of the bound's, so that one comparison tells which tokens rank before it.
+                mass0 += units(tl.sum(tl.where(z >= least_above(z0, id0, end), weights, 0.0), 1))
+                mass1 += units(tl.sum(tl.where(z >= least_above(z1, id1, end), weights, 0.0), 1))
+                mass2 += units(tl.sum(tl.where(z >= least_above(z2, id2, end), weights, 0.0), 1))
     return tl.sum(mass0, 0), tl.sum(mass1, 0), tl.sum(mass2, 0)
+
+
+@triton.jit
+def is_within(token_id, begin, end):
+    """Whether ids from `begin` to `end` - 1 lie on both sides of a token's."""
+    return (token_id >= begin) & (token_id < end)
+
+
+@triton.jit
+def least_above(z, token_id, end):
+    """The lowest logit of tokens that rank before (z, token id), among ids all below it (below `end`) or all above."""
+    return tl.where(end <= token_id, z, unordered(ordered(z) + 1))
 
 
 @triton.jit
@@ -221,10 +242,13 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list
 
 @triton.jit
 def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale, temperature, k, top_p, min_score,
-           num_racers, RACERS: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+           num_racers, dropped, RACERS: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
            KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
            FILTERS: tl.constexpr):  # fmt: skip
-    """The token of a row that `pick` left, by passes over what can matter of it."""
+    """The token of a row that `pick` left, by passes over what can matter of it.
+
+    dropped: the last of its contenders that is known to be dropped by top-p, or -1.
+    """
     top = level(largest, scale)
     z_bound = tl.full((), -float("inf"), tl.float32)
     id_bound = tl.full((), 0, tl.int32) + shape[2] + 1
@@ -238,6 +262,12 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
             id_bound += 1
             top_p = tl.full((), 1.0, tl.float64)
             num_racing = tl.zeros((), tl.int32)
+        if dropped >= 0:
+            place = tl.arange(0, 2 * RACERS)
+            same = (place % RACERS < num_racers) & (tl.load(racers[1] + place, mask=place % RACERS < num_racers,
+                                                            other=-1) == dropped)  # fmt: skip
+            z_bound = tl.max(tl.load(racers[2] + place, mask=same, other=-float("inf")), 0)
+            id_bound = dropped
     winner = tl.full((), 0, tl.int32)
     going = tl.full((), 1, tl.int32)
     while going > 0:

@@ -12,8 +12,8 @@ from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.verdict import KernelVerdict
 
-_PICK_WARPS: Final = 1
-_PICK_TOKENS: Final = 1024  # looked at together
+_SUM_WARPS: Final = 4  # of programs that may sum a part of a row; others have one
+_SUM_TOKENS: Final = 2048  # looked at together
 _WALK_WARPS: Final = 8
 
 
@@ -97,10 +97,11 @@ class KeyedKernel:
             logits, logits.stride(0), row_params, request_params, masks, exceptions, self._scratch, self._drawn,
             plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
         )  # fmt: skip
-        parts = plan.parts if requests.top_p_alone else 1
+        parts, warps = (plan.parts, _SUM_WARPS) if requests.top_p_alone else (1, 1)
         pick_kernel[(plan.num_rows * parts,)](
-            *shared, GROUP=max(1, _PICK_TOKENS // plan.tile), LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
-            PARTS=parts, TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=_PICK_WARPS, **sizes, **flags,
+            *shared, GROUP=min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), LIST=plan.list_size,
+            KEY_SHIFT=plan.key_shift,
+            PARTS=parts, TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=warps, **sizes, **flags,
             **plan.overlapping,
         )  # fmt: skip
         walk_kernel[(rows.num_requests,)](

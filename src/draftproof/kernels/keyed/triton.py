@@ -97,6 +97,7 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         summed = inside & (states == SUMMED)
         states = tl.where(summed, LEFT, states)
         first_tokens = tokens
+        dropped = tl.full((NODES,), -1, tl.int32)
         for rank in tl.static_range(2, -1, -1):
             ranked = first_tokens
             if rank > 0:
@@ -106,6 +107,7 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             tokens = tl.where(kept, ranked, tokens)
             near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= NEAR_MASS * wanted * UNITS)
             states = tl.where(near, LEFT, tl.where(kept, DRAWN, states))
+            dropped = tl.where((dropped < 0) & summed & (kept == 0) & (near == 0), ranked, dropped)
     emitted = tl.full((NODES,), -1, tl.int32)
     path = tl.full((NODES,), -1, tl.int32)
     num_accepted = tl.zeros((), tl.int32)
@@ -121,6 +123,9 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             tile = tl.arange(0, TILES)
             largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
             temperature = tl.load(request_params[0] + request)
+            last_dropped = tl.full((), -1, tl.int32)
+            if FILTERS:
+                last_dropped = tl.max(tl.where(node == current, dropped, -1), 0)
             token = rescue(
                 row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
                 noise_of(row_index, request, row_params, request_params),
@@ -129,8 +134,8 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                  scratch[4] + row_index * (2 * RACERS)),
                 (num_tiles, num_plain, vocab_size), largest, scale_of(temperature), temperature,
                 tl.load(request_params[1] + request), tl.load(request_params[2] + request),
-                tl.load(request_params[3] + request), num_racers, RACERS, TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
-                HAS_SPECIAL, FILTERS)  # fmt: skip
+                tl.load(request_params[3] + request), num_racers, last_dropped, RACERS, TILES, GROUP, TILE,
+                KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, FILTERS)  # fmt: skip
             tokens = tl.where(node == current, token, tokens)
             states = tl.where(node == current, 0, states)
         elif TREE:
