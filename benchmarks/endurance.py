@@ -76,12 +76,18 @@ def tiny_model() -> Any:
     return model
 
 
+def table_targets() -> list[FaultyTable]:
+    """The one that all share and the one for a request alone, over a table of their own: it keeps every row it made.
+
+    The longest prompts reach the model length, which is the same for both.
+    """
+    table, length = law_table(), {"max_model_len": 64}
+    return [FaultyTable(table, num_slots=4, max_num_cached_tokens=160, **length), FaultyTable(table, **length)]
+
+
 def loads(seed: int, which: str) -> Iterator[Load]:
-    """One engine after another over the same targets, with other limits each time."""
-    source, table = random.Random(seed), law_table()
-    # The longest prompts reach the model length: who runs alone has the same.
-    length = {"max_model_len": 64}
-    tables = [FaultyTable(table, num_slots=4, max_num_cached_tokens=160, **length), FaultyTable(table, **length)]
+    """One engine after another, with other limits each time; the models are the same ones throughout."""
+    source = random.Random(seed)
     models: list[FaultyModel] = []
     if which != "table":
         limits: dict[str, Any] = {"max_model_len": 320, "invariant": True}
@@ -94,7 +100,7 @@ def loads(seed: int, which: str) -> Iterator[Load]:
         for name in ("table", "model"):
             if which not in ("both", name):
                 continue
-            targets: Sequence[Any] = tables if name == "table" else models
+            targets: Sequence[Any] = table_targets() if name == "table" else models
             yield Load(
                 targets[0],
                 lambda targets=targets: targets[1],  # type: ignore[misc]
