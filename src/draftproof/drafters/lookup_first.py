@@ -26,9 +26,8 @@ class LookupFirst:
 
     def __init__(self, drafter: Drafter, min_match_length: int) -> None:
         self.drafter = drafter
-        longest = max(2 * min_match_length, min_match_length + 16)
-        # A repetition of this length goes on: the draft ends where nothing follows, or too many things.
-        self.lookup = SuffixDrafter(min_match_length, longest)
+        # Longer suffixes than the shortest that counts tell apart what followed in different places.
+        self.lookup = SuffixDrafter(min_match_length, max(2 * min_match_length, min_match_length + 16))
         self.method = drafter.method
 
     @property
