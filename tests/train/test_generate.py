@@ -72,6 +72,32 @@ def test_temperature_is_each_documents_own(target):
         assert int(best[place - 1]) == int(ids[place])
 
 
+def test_users_turns_have_a_temperature_of_their_own(target):
+    """Cold users' turns and warm replies: the former are the model's best tokens, the latter mostly not."""
+    warm = replace(SETTINGS, temperatures=(50.0,), user_temperature=1e-4, prompt_share=0.0)
+    turns = replace(TURNS, end_ids=frozenset(range(0, VOCAB_SIZE, 5)))
+    cold, others = 0, 0
+    for document in sample_documents(target, turns, PROMPTS, warm, 0):
+        ids, own = document.token_ids.tolist(), document.sampled.tolist()
+        with torch.no_grad():
+            best = target.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].argmax(-1).tolist()
+        end = next((place for place in range(2, len(ids)) if ids[place] in turns.end_ids), len(ids))
+        for place in np.flatnonzero(own):
+            if place <= end:
+                assert best[place - 1] == ids[place]
+                cold += 1
+            else:
+                others += best[place - 1] != ids[place]
+    assert cold > 50 and others > 50
+
+
+def test_system_prompts_open_their_share(target):
+    turns = replace(TURNS, system_openings=((9, 9, 1, 2),))
+    settings = replace(SETTINGS, prompt_share=0.3, system_share=0.5)
+    first = [tuple(d.token_ids[:2].tolist()) for d in sample_documents(target, turns, PROMPTS, settings, 0)]
+    assert set(first) == {(1, 2), (9, 9)} and 0.1 < first.count((9, 9)) / len(first) < 0.7
+
+
 def test_passages_are_the_targets_paragraphs(tmp_path):
     """Tokens are letters here. A user's turn is no passage, nor what ends in the middle or has a short sentence."""
     good = "The bridge was closed in May. Nobody crossed it for a year! Was it missed by anyone at all? The m"
@@ -123,6 +149,8 @@ def test_other_settings_are_refused(target, text):
         ({"temperatures": (0.0,)}, "above 0"),
         ({"temperatures": ()}, "above 0"),
         ({"top_p": 0.0}, "above 0 and at most 1"),
+        ({"system_share": -0.5}, "between 0 and 1"),
+        ({"user_temperature": 0.0}, "above 0"),
     ],
 )
 def test_bad_settings(fields, words):
@@ -148,13 +176,15 @@ def test_turns_of_a_template():
         bos_token_id = None
 
         def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-            return f"<s>{messages[0]['content']}<e>\n<a>"
+            return "".join(f"<{message['role'][0]}>{message['content']}<e>\n" for message in messages) + "<a>"
 
         def __call__(self, text, add_special_tokens):
             return {"input_ids": [ord(letter) for letter in text]}
 
     turns = read_turns(Tokenizer(), (ord("<"),))
-    assert turns.is_chat and turns.opening == (60, 115, 62)
+    assert turns.is_chat and turns.opening == (60, 117, 62) and turns.system_openings == ()
+    opened = read_turns(Tokenizer(), (ord("<"),), ["Be", "No"]).system_openings
+    assert ["".join(map(chr, opening)) for opening in opened] == ["<s>Be<e>\n<u>", "<s>No<e>\n<u>"]
     assert turns.reply[0] == 60 and turns.reply_after_end() == turns.reply[1:]
     Tokenizer.chat_template = None
     assert read_turns(Tokenizer(), (7,)).opening == (7,)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from draftproof.train.losses import Weights, accepted_lengths, compare
+from draftproof.train.losses import Weights, accepted_lengths, choose_temperatures, chosen_weights, compare
 
 P, Q = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 0.25, 0.25])
 
@@ -46,3 +46,32 @@ def test_fused_is_the_same():
         found.append((compared.loss.detach(), compared.overlap, compared.agrees, own.grad))
     for plain, compiled in zip(*found, strict=True):
         torch.testing.assert_close(compiled, plain)
+
+
+def test_compared_at_another_temperature():
+    """At temperature 1/2 both laws are squared and normed; each position has its own."""
+    cold_p, cold_q = (law.square() / law.square().sum() for law in (P, Q))
+    pair = compare(
+        Q.log().expand(2, 3),
+        P.log().expand(2, 3),
+        torch.tensor([1, 1]),
+        Weights(tv=1.0),
+        temperatures=torch.tensor([1.0, 0.5]),
+    )
+    assert pair.loss.tolist() == pytest.approx([0.2, float(0.5 * (cold_p - cold_q).abs().sum())])
+
+
+def test_temperatures_are_drawn_for_each_position_and_for_training_alone():
+    like, generator = torch.zeros(400), torch.Generator().manual_seed(1)
+    found = choose_temperatures((1.0, 0.5), like, generator)
+    assert sorted(set(found.tolist())) == [0.5, 1.0] and 140 < int((found == 0.5).sum()) < 260
+    assert choose_temperatures((1.0,), like, generator) is None
+    with torch.no_grad():
+        assert choose_temperatures((1.0, 0.5), like, generator) is None
+
+
+def test_losses_by_name():
+    assert chosen_weights("cross-entropy", False) == Weights(soft=1.0)
+    assert chosen_weights("cross-entropy", True) == Weights(hard=1.0)
+    assert chosen_weights("distance", False) == Weights(soft=0.1, tv=1.8)
+    assert chosen_weights("distance", True) == Weights(hard=0.1, tv=1.8)

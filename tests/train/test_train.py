@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,10 +14,13 @@ from draftproof.errors import ModelError, ParameterError
 from draftproof.targets.embedded import embedded_folder
 from draftproof.targets.hf import HFTarget
 from draftproof.train import loop
+from draftproof.train.compiled import compile_layers
+from draftproof.train.corpus import Document
+from draftproof.train.packing import Packing
 from draftproof.train.recipes import RECIPES
 from draftproof.train.recipes.dspark import best_temperature
 from draftproof.train.settings import TrainSettings
-from draftproof.train.target import FrozenTarget
+from draftproof.train.target import FrozenTarget, Packed
 from tests.targets.models import VOCAB_SIZE
 from tests.train.conftest import make_target
 
@@ -164,6 +168,9 @@ def test_a_loss_that_is_no_number_ends_the_run(target, text, tmp_path, monkeypat
         ({"position_share": 0.0}, "above 0"),
         ({"learning_rate": 0.0}, "above 0"),
         ({"markov_type": "lstm"}, "vanilla"),
+        ({"loss": "square"}, "cross-entropy or distance"),
+        ({"compare_at": ()}, "above 0"),
+        ({"compare_at": (1.0, 0.0)}, "above 0"),
     ],
 )
 def test_bad_settings(fields, words):
@@ -245,3 +252,54 @@ def test_dflash_may_begin_with_dsparks_layers(target, text, tmp_path):
     loop.train(target, text, second, settings_of("dflash", 1, init_from=str(first), learning_rate=1e-9))
     before, after = (load_file(str(folder / "model.safetensors")) for folder in (first, second))
     assert set(before) - set(after) and all(torch.equal(before[name], after[name]) for name in after)
+
+
+def test_layers_that_are_added_change_nothing_at_first(target, text, tmp_path):
+    """A deeper drafter begins as the shallower one, whose file is bfloat16: it says the same of held-out text."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    sizes = {"draft_vocab_size": 20, "tap_ids": (1, 3)}
+    last = loop.train(target, text, first, settings_of("dspark", 8, num_layers=1, **sizes))
+    deeper = settings_of("dspark", 1, num_layers=3, init_from=str(first), learning_rate=1e-9, **sizes)
+    found = loop.train(target, text, second, deeper)
+    assert found["loss"] == pytest.approx(last["loss"], abs=1e-3)
+    tensors = load_file(str(second / "model.safetensors"))
+    for part in ("self_attn.o_proj", "mlp.down_proj"):
+        assert float(tensors[f"layers.0.{part}.weight"].abs().max()) > 1e-2
+        assert float(tensors[f"layers.2.{part}.weight"].abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("method", ["dflash", "eagle3"])
+def test_the_laws_distance_is_learned(target, text, tmp_path, method):
+    settings = settings_of(method, 30, loss="distance", compare_at=(1.0, 0.5), last_turn_only=True)
+    loop.train(target, text, tmp_path, settings)
+    records = [json.loads(line) for line in (tmp_path / "training" / "log.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["kind"] == "train"]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_the_last_turn_alone_counts():
+    """Documents with two turns of the target's: the user's is no label any more; one without forced tokens is whole."""
+    two = Document(np.arange(6), np.array([False, True, True, False, True, True]))
+    whole = Document(np.arange(5), np.ones(5, dtype=bool))
+    corpus = [two, whole]
+    marks = {}
+    for last_turn_only in (False, True):
+        rows = Packing(_Listed(corpus), row_length=16, num_rows=1, seed=0, last_turn_only=last_turn_only)
+        batch = rows.batch(0)
+        marks[last_turn_only] = int(batch.sampled.sum())
+    assert marks == {False: 4 + 5, True: 2 + 5}
+
+
+class _Listed(list):
+    def lengths(self):
+        return [len(document.token_ids) for document in self]
+
+
+def test_compiled_layers_say_the_same():
+    plain, compiled = make_target(), make_target()
+    compile_layers(compiled.model.get_decoder().layers)
+    ids = torch.arange(48).view(2, 24) % VOCAB_SIZE
+    shape = {"positions": torch.arange(24).repeat(2, 1), "documents": torch.zeros(2, 24, dtype=torch.long)}
+    batch = Packed(ids=ids, sampled=torch.ones(2, 24, dtype=torch.bool), **shape)
+    for before, after in zip(plain.hidden_states(batch), compiled.hidden_states(batch), strict=True):
+        torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)

@@ -37,7 +37,7 @@ _GROUP_EXAMPLES = (
 _SETTINGS = (
     "num_steps", "minutes", "rows", "row_length", "learning_rate", "num_anchors", "num_steps_ahead", "block_size",
     "num_layers", "markov_rank", "markov_type", "draft_vocab_size", "position_share", "save_head", "hard_labels",
-    "compile", "init_from", "checkpoint_seconds", "evaluate_every", "seed",
+    "loss", "last_turn_only", "compile", "init_from", "checkpoint_seconds", "evaluate_every", "seed",
 )
 # fmt: on
 
@@ -73,10 +73,14 @@ def _target_options(function: Callable[..., None]) -> Callable[..., None]:
               "passages of it. [default: about a short list of sentences]")  # fmt: skip
 @click.option("--prompt-share", type=Number(float), help="Of documents that begin with a prompt; the others begin at "
               "the bare user turn, which the target then writes itself. [default: 0.5]")  # fmt: skip
+@click.option("--system-share", type=Number(float), help="Of the documents without a prompt: so many begin with one of "
+              "the built-in system prompts (rewrite, summarise, …). [default: 0]")  # fmt: skip
 @click.option("--batch-size", type=Number(int), help="Sequences at once. [default: 512 on a GPU, 8 elsewhere]")
 @click.option("--num-columns", type=Number(int), help="Steps of a shard. [default: 1024]")
 @click.option("--max-length", type=Number(int), help="Tokens of a document. [default: 512]")
 @click.option("--temperature", metavar="T,T,…", help="Of the sampling; each document takes one of them. [default: 1.0]")
+@click.option("--user-temperature", type=Number(float), help="Of users' turns that the target writes itself. "
+              "[default: the highest of --temperature]")  # fmt: skip
 @click.option("--top-p", type=Number(float), help="[default: 1.0]")
 @click.option("--seed", type=Number(int), help="[default: 0]")
 def data(**given: Any) -> None:
@@ -86,17 +90,26 @@ def data(**given: Any) -> None:
     behind the shards that are there.
     """
     from draftproof.train.generate import GenerationSettings, generate_corpus
-    from draftproof.train.prompts import built_in_prompts
+    from draftproof.train.prompts import SYSTEMS, built_in_prompts
     from draftproof.train.turns import read_turns
 
     target = _load(given)
-    names = ("prompt_share", "batch_size", "num_columns", "max_length", "top_p", "seed")
+    names = (
+        "prompt_share",
+        "system_share",
+        "batch_size",
+        "num_columns",
+        "max_length",
+        "user_temperature",
+        "top_p",
+        "seed",
+    )
     chosen = {name: given[name] for name in names if given[name] is not None}
     if given["temperature"] is not None:
         chosen["temperatures"] = _numbers("temperature", given["temperature"], float)
     chosen.setdefault("batch_size", 512 if target.device.type == "cuda" else 8)
     settings = GenerationSettings(**chosen)
-    turns = read_turns(target.tokenizer, target.eos_token_ids)
+    turns = read_turns(target.tokenizer, target.eos_token_ids, SYSTEMS if settings.system_share else ())
     texts = _prompts(given["prompts"]) or built_in_prompts(
         _NUM_PROMPTS, settings.seed, _passages(given, target, turns.end_ids)
     )
@@ -195,10 +208,16 @@ def _method(name: str) -> click.Command:
     @click.option("--markov-type", metavar="{vanilla,gated,rnn}", help="dspark. [default: vanilla]")
     @click.option("--hard-labels/--soft-labels", default=None, help="Cross-entropy with the text's token, or with the "
                   "target's law. [default: soft]")  # fmt: skip
+    @click.option("--loss", metavar="{cross-entropy,distance}", help="eagle3, mtp, dflash: or the laws' distance, as "
+                  "dspark's. [default: cross-entropy]")  # fmt: skip
+    @click.option("--compare-at", metavar="T,T,…", help="Temperatures at which the drafter's law is compared with the "
+                  "target's; each position takes one. [default: 1.0]")  # fmt: skip
+    @click.option("--last-turn-only/--all-turns", default=None, help="Learn from each document's last turn only, not "
+                  "from users' turns that the target wrote. [default: all]")  # fmt: skip
     @click.option("--num-steps-ahead", type=Number(int), help="eagle3, mtp: drafted tokens trained on. [default: 5]")
     @click.option("--position-share", type=Number(float), help="eagle3, mtp: of positions with a loss. [default: 0.25]")
-    @click.option("--compile/--no-compile", default=None, help="Compare logits through torch.compile: faster on a GPU, "
-                  "after a minute. [default: don't]")  # fmt: skip
+    @click.option("--compile/--no-compile", default=None, help="Layers and the comparison of logits go through "
+                  "torch.compile: faster on a GPU, after a minute. [default: don't]")  # fmt: skip
     @click.option("--init-from", metavar="FOLDER", help="A drafter whose weights are the first ones. [default: none]")
     @click.option("--checkpoint-seconds", type=Number(float), help="[default: 30]")
     @click.option("--evaluate-every", type=Number(int), help="Steps. [default: 200]")
@@ -211,6 +230,8 @@ def _method(name: str) -> click.Command:
             key: None if given[key] is Given.NONE else given[key] for key in _SETTINGS if given[key] is not None
         }
         taps = None if given["taps"] is None else _numbers("taps", given["taps"], int)
+        if given["compare_at"] is not None:
+            chosen["compare_at"] = _numbers("compare_at", given["compare_at"], float)
         settings = TrainSettings(method=name, tap_ids=taps, **chosen)
         last = run(_load(given), Path(given["data"]), Path(given["out"]), settings, report=_report)
         if given["json"]:

@@ -5,8 +5,9 @@ it, and its positions count from there, so a new document may begin in any row a
 Forced tokens (a prompt, the beginning of the reply) and sampled ones take the same road: at each step a row appends
 the next forced token if there is one, else what it samples. A user's turn that no prompt fills is sampled too.
 
-Sampling: temperature (each document's own), then top-p, by an exponential race over a seeded generator of the device;
-a shard is a function of (target, settings, seed, shard index) and of the device's arithmetic.
+Sampling: temperature, then top-p (`sampling.py`). A reply has its document's temperature, a user's turn that the target
+writes one for all of them: a cold one would be the same again and again. A shard is a function of (target, settings,
+seed, shard index) and of the device's arithmetic.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.train.corpus import Document, read_metadata, shard_path, write_shard
+from draftproof.train.sampling import choose_sampler
 from draftproof.train.target import FrozenTarget
 from draftproof.train.turns import Turns
 
@@ -32,13 +34,17 @@ _KEY_STEP = 16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSettings:
     """batch_size: rows. num_columns: steps of a shard. max_length: of a document. prompt_share: of documents that begin
-    with a prompt; the others begin at the bare user turn. temperatures: a document is sampled at one of them."""
+    with a prompt; the others begin at the bare user turn. system_share: of the others that begin with one of the
+    system prompts. temperatures: a reply is sampled at one of them; user_temperature: of users' turns, the highest of
+    the others if None."""
 
     batch_size: int = 512
     num_columns: int = 1024
     max_length: int = 512
     prompt_share: float = 0.5
+    system_share: float = 0.0
     temperatures: tuple[float, ...] = (1.0,)
+    user_temperature: float | None = None
     top_p: float = 1.0
     seed: int = 0
 
@@ -46,10 +52,13 @@ class GenerationSettings:
         if self.batch_size < 1 or not 2 <= self.max_length or self.num_columns < 2:
             raise ParameterError("batch_size, num_columns, max_length", (self.batch_size, self.num_columns,
                                  self.max_length), "1, 2 and 2, or more")  # fmt: skip
-        if not 0.0 <= self.prompt_share <= 1.0:
-            raise ParameterError("prompt_share", self.prompt_share, "between 0 and 1")
+        for name in ("prompt_share", "system_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ParameterError(name, getattr(self, name), "between 0 and 1")
         if not self.temperatures or not all(temperature > 0.0 for temperature in self.temperatures):
             raise ParameterError("temperatures", self.temperatures, "above 0, one or more: training text is sampled")
+        if self.user_temperature is not None and not self.user_temperature > 0.0:
+            raise ParameterError("user_temperature", self.user_temperature, "above 0")
         if not 0.0 < self.top_p <= 1.0:
             raise ParameterError("top_p", self.top_p, "above 0 and at most 1")
 
@@ -112,7 +121,8 @@ def sample_documents(
 ) -> list[Document]:
     """The documents of one shard; the last of each row may be cut short."""
     source = np.random.default_rng([settings.seed, shard])
-    generator = torch.Generator(target.device).manual_seed((settings.seed << 20) + shard)
+    draw = choose_sampler(target.device, settings.batch_size, settings.top_p, (settings.seed << 20) + shard)
+    of_users = settings.user_temperature or max(settings.temperatures)
     rows = [_new_row(0, turns, prompts, settings, source) for _ in range(settings.batch_size)]
     documents: list[Document] = []
     forward = _Forward(target, settings)
@@ -135,8 +145,7 @@ def sample_documents(
                 documents.append(row.document())
                 rows[index] = _new_row(column + 1, turns, prompts, settings, source)
         logits = forward(column, next_ids, begins)
-        temperatures = torch.tensor([row.temperature for row in rows], device=target.device)
-        sampled_ids = _sample(logits, temperatures, settings.top_p, generator)
+        sampled_ids = draw(logits, [row.temperature if row.in_reply else of_users for row in rows], column)
         begins = np.array([row.begin for row in rows], dtype=np.int64)
     documents += [row.document() for row in rows if len(row.token_ids) > 1]
     return documents
@@ -149,8 +158,11 @@ def _new_row(
     settings: GenerationSettings,
     source: np.random.Generator,
 ) -> _Row:
-    forced = deque(turns.opening)
     with_prompt = len(prompts) > 0 and source.random() < settings.prompt_share
+    with_system = not with_prompt and len(turns.system_openings) > 0 and source.random() < settings.system_share
+    forced = deque(
+        turns.system_openings[int(source.integers(len(turns.system_openings)))] if with_system else turns.opening
+    )
     if with_prompt:
         forced.extend(prompts[int(source.integers(len(prompts)))])
         forced.extend(turns.reply)
@@ -174,14 +186,3 @@ class _Forward:
         keys = self.columns[:key_length]
         seen = (keys >= first[:, None]) & (keys <= column)
         return self.target.next_logits(self.cache, ids, column - first, seen, (column - keys).expand_as(seen))
-
-
-def _sample(logits: torch.Tensor, temperatures: torch.Tensor, top_p: float, generator: torch.Generator) -> list[int]:
-    probs = torch.softmax(logits.float() / temperatures[:, None], dim=-1)
-    if top_p < 1.0:
-        ordered, order = probs.sort(dim=-1, descending=True)
-        ordered[ordered.cumsum(dim=-1) - ordered >= top_p] = 0.0
-        probs = torch.zeros_like(probs).scatter_(-1, order, ordered)
-    race = torch.zeros_like(probs).exponential_(generator=generator).clamp_(min=1e-30)
-    found: list[int] = (probs / race).argmax(dim=-1).tolist()
-    return found

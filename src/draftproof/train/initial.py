@@ -46,12 +46,15 @@ def take_over(tensors: Mapping[str, torch.Tensor], folder: str) -> int:
     """Copy the drafter in `folder` into `tensors`, what a recipe's `tensors()` gives; how many names they share.
 
     A tensor with a row for each drafted token may have more rows than there: those of added tokens stay as they are.
+    Layers that the other drafter lacks begin by adding nothing.
     Raises ModelError where a tensor has another shape, or where no name is the same.
     """
     checkpoint, count = Checkpoint.locate(folder), 0
     rows = _kept_rows(checkpoint, tensors.get("d2t"))
     for name, ours in tensors.items():
         if name not in checkpoint:
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                ours.zero_()
             continue
         count += 1
         found = checkpoint.shape(name)

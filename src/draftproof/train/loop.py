@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from draftproof.errors import ModelError
+from draftproof.train.compiled import compile_layers
 from draftproof.train.corpus import Corpus
 from draftproof.train.initial import take_over
 from draftproof.train.packing import Packing
@@ -93,11 +94,15 @@ class _Run:
             "row_length": settings.row_length,
             "num_rows": settings.rows,
             "seed": settings.seed,
+            "last_turn_only": settings.last_turn_only,
         }
         self.batches, self.held_out = Packing(corpus, **sizes), Packing(corpus, **sizes, held_out=True)
         self.recipe = RECIPES[settings.method](target, corpus, settings, self._generator(-1))
         if settings.init_from is not None:
             take_over(self.recipe.tensors(), settings.init_from)
+        if settings.compile:
+            compile_layers(target.model.get_decoder().layers)
+            self.recipe.compile()
         self.corpus = corpus
         self.objective: nn.Module = _Objective(self.recipe)
         trained = [parameter for parameter in self.recipe.module.parameters() if parameter.requires_grad]

@@ -26,6 +26,12 @@ class Weights:
     tv: float = 0.0
 
 
+def chosen_weights(loss: str, hard_labels: bool) -> Weights:
+    """Of a loss by name: "cross-entropy", or "distance", DSpark's mixture."""
+    share, tv = (0.1, 1.8) if loss == "distance" else (1.0, 0.0)
+    return Weights(hard=share, tv=tv) if hard_labels else Weights(soft=share, tv=tv)
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """All [...]: loss (weighted sum of the three), overlap (1 - tv, detached), agrees (same argmax)."""
@@ -42,16 +48,20 @@ def compare(
     weights: Weights,
     vocab_ids: torch.Tensor | None = None,
     *,
+    temperatures: torch.Tensor | None = None,
     fused: bool = False,
 ) -> Compared:
     """draft_logits [..., D], target_logits [..., V], token_ids [...] the text's own tokens.
 
     vocab_ids [D]: the target's id of each of the drafter's tokens, ascending; None where D = V. What the drafter lacks
-    counts as distance, and as no hard loss. fused: through torch.compile, which keeps no copy of all logits in between.
+    counts as distance, and as no hard loss. temperatures [...]: both laws are compared at them, at 1 if None. fused:
+    through torch.compile, which keeps no copy of all logits in between.
     """
     function = _fused() if fused else _compare
     return Compared(
-        *function(draft_logits, target_logits, token_ids, weights.hard, weights.soft, weights.tv, vocab_ids)
+        *function(
+            draft_logits, target_logits, token_ids, weights.hard, weights.soft, weights.tv, vocab_ids, temperatures
+        )
     )
 
 
@@ -68,9 +78,11 @@ def _compare(
     soft: float,
     tv: float,
     vocab_ids: torch.Tensor | None,
+    temperatures: torch.Tensor | None,
 ) -> _Comparison:
-    log_q = torch.log_softmax(draft_logits.float(), dim=-1)
-    p = torch.softmax(target_logits.float(), dim=-1)
+    colder = 1.0 if temperatures is None else temperatures[..., None]
+    log_q = torch.log_softmax(draft_logits.float() / colder, dim=-1)
+    p = torch.softmax(target_logits.float() / colder, dim=-1)
     best, chosen = target_logits.argmax(-1), draft_logits.argmax(-1)
     lacking: torch.Tensor | float = 0.0
     if vocab_ids is not None:
@@ -104,3 +116,13 @@ def accepted_lengths(per_position: torch.Tensor, valid: torch.Tensor) -> torch.T
     lengths = 1.0 + factors.cumprod(dim=-1).sum(-1)
     blocks = valid[..., 0]
     return 1.0 + ((lengths - 1.0) * blocks).sum() / blocks.sum().clamp(min=1)
+
+
+def choose_temperatures(
+    choices: tuple[float, ...], like: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor | None:
+    """One of `choices` for each position of like [...], uniformly; None where all are 1, or without gradients."""
+    if set(choices) == {1.0} or not torch.is_grad_enabled():
+        return None
+    table = torch.tensor(choices, device=like.device)
+    return table[torch.randint(len(choices), like.shape, generator=generator, device=like.device)]

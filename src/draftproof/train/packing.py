@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from draftproof.train.corpus import Corpus
+from draftproof.train.corpus import Corpus, Document
 from draftproof.train.target import Packed
 
 _LOOK_AHEAD = 32
@@ -18,7 +18,18 @@ class Packing:
     """Batch number i is a function of (corpus, row_length, num_rows, seed, i): a run that was interrupted goes on with
     the very batches that it would have had."""
 
-    def __init__(self, corpus: Corpus, *, row_length: int, num_rows: int, seed: int, held_out: bool = False) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        row_length: int,
+        num_rows: int,
+        seed: int,
+        last_turn_only: bool = False,
+        held_out: bool = False,
+    ) -> None:
+        """last_turn_only: what the target sampled before a document's last forced token doesn't count as sampled."""
+        self.last_turn_only = last_turn_only
         self.corpus, self.row_length, self.num_rows, self.seed = corpus, row_length, num_rows, seed
         every = np.arange(len(corpus))
         lengths = np.fromiter(corpus.lengths(), dtype=np.int64, count=len(corpus))
@@ -73,6 +84,14 @@ class Packing:
             room -= int(self._lengths[chosen])
         return [*rows, row] if row else rows
 
+    def _counted(self, document: Document) -> NDArray[np.bool_]:
+        if not self.last_turn_only:
+            return document.sampled
+        forced = np.flatnonzero(~document.sampled)
+        counted = np.ones_like(document.sampled)
+        counted[: forced[-1] + 1 if len(forced) else 0] = False
+        return counted
+
     def _packed(self, rows: list[list[int]]) -> Packed:
         shape = (self.num_rows, self.row_length)
         ids, positions = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
@@ -83,7 +102,7 @@ class Packing:
                 document = self.corpus[member]
                 count = int(self._lengths[member])
                 columns = slice(start, start + count)
-                ids[row, columns], sampled[row, columns] = document.token_ids[:count], document.sampled[:count]
+                ids[row, columns], sampled[row, columns] = document.token_ids[:count], self._counted(document)[:count]
                 positions[row, columns], documents[row, columns] = np.arange(count), number
                 start += count
         return Packed(*(torch.from_numpy(array) for array in (ids, positions, documents, sampled)))

@@ -16,7 +16,10 @@ class TrainSettings:
     as transformers counts them; None for the recipe's own. draft_vocab_size: the most frequent tokens only; None for
     all. position_share: of a chain drafter's positions whose loss is computed.
     save_head: write the reduced output layer too, which other packages' readers need and ours derives.
-    compile: the comparison of logits goes through torch.compile.
+    loss: of a chain drafter, "cross-entropy" or "distance" (0.1 of that and 1.8 of the laws' distance, as dspark's
+    always is). compare_at: temperatures at which the two laws are compared; each position takes one of them.
+    last_turn_only: a loss looks at the last turn of each document, not at a user's turn that the target wrote.
+    compile: the comparison of logits, the target's layers and a block drafter's go through torch.compile.
     init_from: folder of a drafter whose weights of the same names are the first ones, and whose reduced vocabulary
     (tokens may be added to it) and mask token are kept.
     """
@@ -41,6 +44,9 @@ class TrainSettings:
     position_share: float = 0.25
     save_head: bool = True
     hard_labels: bool = False
+    loss: str = "cross-entropy"
+    compare_at: tuple[float, ...] = (1.0,)
+    last_turn_only: bool = False
     compile: bool = False
     init_from: str | None = None
     checkpoint_seconds: float = 30.0
@@ -65,3 +71,7 @@ class TrainSettings:
             raise ParameterError("learning_rate", self.learning_rate, "above 0, with warmup_share in [0, 1)")
         if self.markov_type not in ("vanilla", "gated", "rnn"):
             raise ParameterError("markov_type", self.markov_type, "one of vanilla, gated, rnn")
+        if self.loss not in ("cross-entropy", "distance"):
+            raise ParameterError("loss", self.loss, "cross-entropy or distance")
+        if not self.compare_at or not all(temperature > 0 for temperature in self.compare_at):
+            raise ParameterError("compare_at", self.compare_at, "temperatures above 0, one or more")

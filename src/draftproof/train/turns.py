@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,13 @@ _MARK = "\u2063draftproof\u2063"
 @dataclass(frozen=True, slots=True)
 class Turns:
     """opening: from the beginning to where the user's text goes. reply: from the end of the user's text, the token
-    that ends a turn included, to where the model's text goes. end_ids: tokens that end a turn."""
+    that ends a turn included, to where the model's text goes. end_ids: tokens that end a turn. system_openings: as
+    opening, each with a system prompt of its own."""
 
     opening: tuple[int, ...]
     reply: tuple[int, ...]
     end_ids: frozenset[int]
+    system_openings: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_chat(self) -> bool:
@@ -29,9 +32,10 @@ class Turns:
         return self.reply[1:] if self.reply and self.reply[0] in self.end_ids else self.reply
 
 
-def read_turns(tokenizer: Any, eos_token_ids: tuple[int, ...]) -> Turns:
-    """For a tokenizer without a chat template: no turns, documents begin with BOS or else an end token.
+def read_turns(tokenizer: Any, eos_token_ids: tuple[int, ...], systems: Sequence[str] = ()) -> Turns:
+    """systems: system prompts for `system_openings`.
 
+    For a tokenizer without a chat template: no turns, documents begin with BOS or else an end token.
     Raises ParameterError for a template that doesn't show the user's text, or a model without any special token.
     """
     end_ids = frozenset(eos_token_ids)
@@ -41,13 +45,25 @@ def read_turns(tokenizer: Any, eos_token_ids: tuple[int, ...]) -> Turns:
         if first is None:
             raise ParameterError("target", "a tokenizer", "one with a chat template, a BOS or an end token")
         return Turns((int(first),), (), end_ids)
+    before, after = _around_user(tokenizer, [])
+    openings = [_around_user(tokenizer, [{"role": "system", "content": system}])[0] for system in systems]
+    return Turns(
+        tuple(_ids(tokenizer, before)),
+        tuple(_ids(tokenizer, after)),
+        end_ids,
+        tuple(tuple(_ids(tokenizer, text)) for text in openings),
+    )
+
+
+def _around_user(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[str, str]:
+    """What stands before and after the user's text, to where the reply begins."""
     text: str = tokenizer.apply_chat_template(
-        [{"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
+        [*messages, {"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
     )
     before, mark, after = text.partition(_MARK)
     if not mark:
         raise ParameterError("target", "a chat template", "one that shows the user's text as it is")
-    return Turns(tuple(_ids(tokenizer, before)), tuple(_ids(tokenizer, after)), end_ids)
+    return before, after
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

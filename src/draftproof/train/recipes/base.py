@@ -34,6 +34,9 @@ class Recipe(ABC):
     def calibrate(self) -> None:  # noqa: B027  (most recipes have nothing to fit)
         """After the held-out batches have gone through `loss` without gradients: fit what is fitted to them."""
 
+    def compile(self) -> None:  # noqa: B027  (a chain's layers see another shape in each step)
+        """Put what is worth it through torch.compile."""
+
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The config.json of the drafter's folder."""

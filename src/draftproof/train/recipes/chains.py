@@ -7,7 +7,7 @@ from torch.nn.functional import linear
 
 from draftproof.drafters.learned.eagle3 import ChainModel
 from draftproof.train.chains import step_weights, unroll
-from draftproof.train.losses import Weights, accepted_lengths, compare
+from draftproof.train.losses import accepted_lengths, choose_temperatures, chosen_weights, compare
 from draftproof.train.settings import TrainSettings
 from draftproof.train.target import FrozenTarget, Packed
 
@@ -22,11 +22,20 @@ def chain_loss(
     batch: Packed,
     generator: torch.Generator,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Cross-entropy, `decay` to the power of the step. head [D, hidden]: the output layer's weight."""
+    """The settings' loss, `decay` to the power of the step. head [D, hidden]: the output layer's weight."""
     found = unroll(model, target, batch, settings.num_steps_ahead, settings.position_share, generator, torch.float32)
     logits = linear(found.outputs.to(head.dtype), head)
-    weights = Weights(hard=1.0) if settings.hard_labels else Weights(soft=1.0)
-    compared = compare(logits, found.target_logits, found.token_ids, weights, vocab, fused=settings.compile)
+    weights = chosen_weights(settings.loss, settings.hard_labels)
+    temperatures = choose_temperatures(settings.compare_at, found.token_ids, generator)
+    compared = compare(
+        logits,
+        found.target_logits,
+        found.token_ids,
+        weights,
+        vocab,
+        temperatures=temperatures,
+        fused=settings.compile,
+    )
     share = step_weights(settings.num_steps_ahead, decay, logits) * found.valid
     return (compared.loss * share).sum() / share.sum().clamp(min=1e-6), {
         "acceptance_length": accepted_lengths(compared.overlap, found.valid),

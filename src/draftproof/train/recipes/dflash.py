@@ -15,9 +15,10 @@ import torch
 from draftproof.drafters.learned.block_model import BlockModel
 from draftproof.drafters.learned.layout import BlockLayout
 from draftproof.train.blocks import slot_weights
+from draftproof.train.compiled import compile_layers
 from draftproof.train.corpus import Corpus
 from draftproof.train.initial import random_weights
-from draftproof.train.losses import Weights, accepted_lengths, compare
+from draftproof.train.losses import accepted_lengths, choose_temperatures, chosen_weights, compare
 from draftproof.train.recipes.base import Recipe
 from draftproof.train.recipes.blocks import (
     BlockTraining,
@@ -56,13 +57,15 @@ class DFlashRecipe(Recipe):
 
     def loss(self, batch: Packed, generator: torch.Generator) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         found = self.training.predict(batch, self.settings.num_anchors, generator)
-        weights = Weights(hard=1.0) if self.settings.hard_labels else Weights(soft=1.0)
+        weights = chosen_weights(self.settings.loss, self.settings.hard_labels)
+        temperatures = choose_temperatures(self.settings.compare_at, found.token_ids, generator)
         compared = compare(
             found.logits,
             found.target_logits,
             found.token_ids,
             weights,
             self.training.vocab,
+            temperatures=temperatures,
             fused=self.settings.compile,
         )
         decay = 7.0 if self.settings.block_size > 8 else 4.0
@@ -73,6 +76,9 @@ class DFlashRecipe(Recipe):
             "acceptance_length": accepted_lengths(compared.overlap, valid),
             "greedy_length": accepted_lengths(compared.agrees, valid),
         }
+
+    def compile(self) -> None:
+        compile_layers(self.module.layers)
 
     def config(self) -> dict[str, Any]:
         if self.layout.draft_vocab_size is not None:

@@ -16,9 +16,10 @@ from draftproof.drafters.learned.block_model import BlockModel
 from draftproof.drafters.learned.layout import BlockLayout
 from draftproof.errors import ParameterError
 from draftproof.train.blocks import slot_weights
+from draftproof.train.compiled import compile_layers
 from draftproof.train.corpus import Corpus
 from draftproof.train.initial import random_weights
-from draftproof.train.losses import Weights, accepted_lengths, compare
+from draftproof.train.losses import accepted_lengths, choose_temperatures, chosen_weights, compare
 from draftproof.train.recipes.base import Recipe
 from draftproof.train.recipes.blocks import (
     BlockTraining,
@@ -71,13 +72,22 @@ class DSparkRecipe(Recipe):
         if markov is None or confidence is None:
             raise ParameterError("method", self.method, "a module with both heads")
         logits = found.logits + markov.block_bias(found.previous_ids, found.hidden)
-        weights = Weights(hard=0.1, tv=1.8) if self.settings.hard_labels else Weights(soft=0.1, tv=1.8)
+        weights = chosen_weights("distance", self.settings.hard_labels)
+        temperatures = choose_temperatures(self.settings.compare_at, found.token_ids, generator)
         compared = compare(
-            logits, found.target_logits, found.token_ids, weights, self.training.vocab, fused=self.settings.compile
+            logits,
+            found.target_logits,
+            found.token_ids,
+            weights,
+            self.training.vocab,
+            temperatures=temperatures,
+            fused=self.settings.compile,
         )
         features = torch.cat((found.hidden, markov.embed(found.previous_ids)), dim=-1)
         certainty = confidence(features).float()
-        losses = compared.loss + binary_cross_entropy_with_logits(certainty, compared.overlap, reduction="none")
+        surprise = binary_cross_entropy_with_logits(certainty, compared.overlap, reduction="none")
+        # The head tells the overlap at temperature 1.
+        losses = compared.loss + (surprise if temperatures is None else surprise * (temperatures == 1.0))
         valid = found.blocks.valid
         if not torch.is_grad_enabled():
             self._held_out.append((certainty, compared.overlap, valid))
@@ -99,6 +109,9 @@ class DSparkRecipe(Recipe):
             best_temperature(certainty[valid[:, slot], slot], overlap[valid[:, slot], slot])
             for slot in range(valid.shape[-1])
         )
+
+    def compile(self) -> None:
+        compile_layers(self.module.layers)
 
     def config(self) -> dict[str, Any]:
         heads = {
