@@ -168,7 +168,7 @@ def step(dtype: str, repeats: int) -> dict[str, Any]:
         if isinstance(module, PackedLinear | torch.nn.Linear):
             linears.append(module)
         elif isinstance(module, FamilyPart) and module._index == 0:
-            linears.append(module._family.product)
+            linears.append(module.family.product)
     results: dict[str, Any] = {}
     for width in (1, 9, 32):
         features = {
@@ -234,6 +234,7 @@ def main() -> int:
     for name in given.parts:
         say(name)
         results[name] = parts[name]()
+        say(json.dumps(results[name]))
     print(json.dumps(results))
     found = [results[name] for name in given.parts]
     flat = [entry for result in found for entry in ([result] if "holds" in result else result.values())]
