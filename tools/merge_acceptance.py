@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 KEYS = ("method", "verifier", "draft_length", "num_speculative_tokens", "temperature", "top_p")
-SAME = ("model", "dtype", "lookup_first", "max_tokens", "versions")
+SAME = ("model", "dtype", "lookup_first", "noise_weight", "max_tokens", "versions")
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ _COLUMNS = ("method", "verifier", "drafted", "setting", "kind", "prompts", "toke
               help="A learned drafter's folder or a draft model, for one method. [default: ours, of the embedded one]")
 @click.option("--lookup-first", type=Number(int),
               help="See draftproof generate --help; for the methods with weights. [default: never]")
+@click.option("--noise-weight", type=Number(float), help="See draftproof generate --help. [default: 1]")
 @click.option("--verifiers", metavar="VERIFIER,…", default="keyed", show_default=True, help="How to verify.")
 @click.option("--lengths", metavar="N,…", default="7", show_default=True, help="Drafted tokens per pass.")
 @click.option("--draft-length", default="fixed", show_default=True, metavar="{auto,fixed}",
@@ -74,6 +75,7 @@ def acceptance(**given: Any) -> None:
         "invariant": bool(getattr(plain.target, "invariant", False)),
         "draft_model": given["draft_model"],
         "lookup_first": given["lookup_first"],
+        "noise_weight": given["noise_weight"],
         "prompts": "built-in" if given["prompts"] is None else given["prompts"].name,
         "max_tokens": given["max_tokens"],
         "seed": given["seed"],
@@ -106,6 +108,7 @@ def _configs(given: Mapping[str, Any]) -> list[SpeculativeConfig]:
             verifier=verifier,
             num_speculative_tokens=length,
             draft_length=given["draft_length"],
+            noise_weight=given["noise_weight"],
         )
         for method, verifier, length in product(methods, verifiers, numbers(given, "lengths", int))
     ]
