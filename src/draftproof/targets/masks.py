@@ -7,8 +7,7 @@ a node's column is its place in the token list, its position the depth.
 Masked entries hold the lowest finite number of the dtype, not -inf: the exponential of it is exactly 0 beside any
 attended entry, and every query attends at least to itself, so no row is a quotient 0/0.
 
-Under invariant execution a tree's node must add up its keys in the order of its own chain. Then each node gets keys of
-its own, with its ancestors in the columns where the chain has them (`path_columns`, `path_mask`).
+Under invariant execution a tree's node must add up its keys in the order of its own chain: see `paths.py`.
 """
 
 from __future__ import annotations
@@ -99,45 +98,10 @@ def additive_mask(
             allowed = allowed & (positions[:, :, None] - key_positions[:, None, :] < window)
     elif window is not None:
         allowed = allowed & (own[:, :, None] - columns < window)
-    mask = _additive(allowed, dtype)[:, None]
+    mask = additive(allowed, dtype)[:, None]
     return mask if groups == 1 else mask.repeat(1, 1, groups, 1)
 
 
-def _additive(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def additive(allowed: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """0 where allowed, the dtype's lowest finite number elsewhere."""
     return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, torch.finfo(dtype).min)
-
-
-def path_columns(rows: Sequence[RowLayout], width: int, key_length: int) -> torch.Tensor:
-    """For each token, the columns [rows, width, key_length] that put its ancestors where a chain has them.
-
-    Entry start + d is the column of the token's ancestor of depth d; all others are their own number.
-    """
-    columns = torch.arange(key_length).repeat(len(rows), width, 1)
-    for index, row in enumerate(rows):
-        for node in range(len(row.positions)) if row.parents is not None else ():
-            ancestor = node
-            while ancestor >= 0:
-                columns[index, node, row.positions[ancestor]] = row.start + ancestor
-                ancestor = row.parents[ancestor] if row.parents is not None else -1
-    return columns
-
-
-def path_mask(
-    rows: Sequence[RowLayout],
-    width: int,
-    key_length: int,
-    window: int | None,
-    num_queries: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> torch.Tensor:
-    """The mask [rows · width, 1, num_queries, key_length] over `path_columns`: a token sees up to its position."""
-    padded = [[*row.positions, *range(row.start + len(row.positions), row.start + width)] for row in rows]
-    positions = torch.tensor(padded, device=device).flatten()[:, None]
-    columns = torch.arange(key_length, device=device)
-    allowed = columns <= positions
-    if window is not None:
-        allowed = allowed & (positions - columns < window)
-    mask = _additive(allowed, dtype)
-    return mask[:, None, None].repeat(1, 1, num_queries, 1)

@@ -17,8 +17,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
-from draftproof.targets.masks import additive_mask, path_columns, path_mask
+from draftproof.targets.masks import additive_mask
 from draftproof.targets.packing import Segment, grouped, segments_of
+from draftproof.targets.paths import CopiedKeys, path_mask, paths_of
 from draftproof.targets.shapes import Shapes
 from draftproof.targets.static.operations import Heads, split_heads
 
@@ -27,15 +28,17 @@ from draftproof.targets.static.operations import Heads, split_heads
 class Call:
     """One call of attention. queries: [rows · width] token index of each query, padding repeats one; None if they are
     the forward's tokens in order. keys, values: for each layer [rows, kv_heads, key length, dim], read in place; or,
-    for a tree under invariant execution, `columns` [rows, key length] to read them from. masks: by window."""
+    for a tree under invariant execution, `copied` ones. tokens: of each row, in the order of its queries. masks: by
+    window."""
 
     num_rows: int
     width: int
     queries: torch.Tensor | None
+    tokens: Sequence[Sequence[int]]
     masks: dict[int | None, torch.Tensor | None]
     keys: list[torch.Tensor] = field(default_factory=list)
     values: list[torch.Tensor] = field(default_factory=list)
-    columns: torch.Tensor | None = None
+    copied: CopiedKeys | None = None
 
 
 class PackedForward:
@@ -59,7 +62,7 @@ class PackedForward:
         self._prepare_writing(requests, first)
         groups = grouped(segments_of(requests, starts, shapes), offsets)
         self._calls = [self._call(group) for group in groups]
-        self._order = self._prepare_order(groups)
+        self._order = self._prepare_order()
 
     def _prepare_writing(self, requests: Sequence[ScoreRequest], first: Sequence[int]) -> None:
         """Views or indices of the columns that the tokens are written to."""
@@ -81,14 +84,13 @@ class PackedForward:
                 written[layer] = (key, value)
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = written
 
-    def _prepare_order(self, groups: Sequence[Sequence[Segment]]) -> torch.Tensor | None:
+    def _prepare_order(self) -> torch.Tensor | None:
         """For each token, its row in the calls' outputs one after another; None if that is their order."""
         order, begin = [0] * self.num_tokens, 0
-        for group, call in zip(groups, self._calls, strict=True):
-            for row, segment in enumerate(group):
-                for place, token in enumerate(segment.tokens):
-                    one_each = call.columns is not None
-                    order[token] = begin + (place if one_each else row) * call.width + (0 if one_each else place)
+        for call in self._calls:
+            for row, tokens in enumerate(call.tokens):
+                for place, token in enumerate(tokens):
+                    order[token] = begin + row * call.width + place
             begin += call.num_rows * call.width
         if order == list(range(begin)):
             return None
@@ -112,7 +114,7 @@ class PackedForward:
             else additive_mask(rows, width, key_length, window, self._layers.groups, self._dtype, self._device)
             for window in set(self._layers.windows.values())
         }
-        call = Call(len(group), width, queries, masks)
+        call = Call(len(group), width, queries, [segment.tokens for segment in group], masks)
         self._read(call, [self._cache.extents.offsets[segment.slot] for segment in group], key_length)
         return call
 
@@ -134,18 +136,22 @@ class PackedForward:
         call.keys, call.values = keys, values
 
     def _tree_call(self, segment: Segment) -> Call:
-        """Every node is a row of its own, and reads its ancestors in the columns where a chain has them."""
-        tree, nodes, step = segment.tree, segment.nodes, self._shapes.query_step
+        """Rows of up to `query_step` nodes on one path, each over keys in the order of its chain."""
+        tree, nodes, width = segment.tree, segment.nodes, self._shapes.query_step
         assert tree is not None and nodes is not None
-        num_nodes, key_length, num_queries = len(tree.positions), segment.key_length, step * self._layers.groups
-        columns = path_columns([tree], num_nodes, key_length)[0, nodes.start : nodes.stop]
-        masks: dict[int | None, torch.Tensor | None] = {}
-        for window in set(self._layers.windows.values()):
-            whole = path_mask([tree], num_nodes, key_length, window, num_queries, self._dtype, self._device)
-            masks[window] = whole[nodes.start : nodes.stop]
-        indices = [token for token in segment.tokens for _ in range(step)]
-        call = Call(len(nodes), step, torch.tensor(indices, device=self._device), masks)
-        call.columns = (columns + self._cache.extents.offsets[segment.slot]).to(self._device)
+        paths, first = paths_of(tree, nodes, width), segment.tokens.start - nodes.start
+        padded = [[*row, *row[-1:] * (width - len(row))] for row in paths.nodes]
+        positions = [[tree.positions[node] for node in row] for row in padded]
+        layers, key_length = self._layers, segment.key_length
+        masks: dict[int | None, torch.Tensor | None] = {
+            window: path_mask(positions, key_length, window, layers.groups, self._dtype, self._device)
+            for window in set(layers.windows.values())
+        }
+        indices = torch.tensor([first + node for row in padded for node in row], device=self._device)
+        tokens = [[first + node for node in row] for row in paths.nodes]
+        call = Call(len(tokens), width, indices, tokens, masks)
+        offset = self._cache.extents.offsets[segment.slot]
+        call.copied = CopiedKeys(paths, tree.start, key_length, offset, self._device)
         return call
 
     @property
@@ -191,12 +197,11 @@ class PackedForward:
         return attend_stacked(query, keys, values, call.masks[window], call.width, scale, dropout)
 
     def _keys_of(self, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
-        if call.columns is None:
+        if call.copied is None:
             return call.keys[self._layer], call.values[self._layer]
         group = next(group for group in self._cache.groups if self._layer in group.layers)
         index = group.layers.index(self._layer)
-        keys, values = group.keys[index][:, call.columns], group.values[index][:, call.columns]
-        return keys.transpose(0, 1), values.transpose(0, 1)
+        return call.copied.copy(group.keys[index], 0), call.copied.copy(group.values[index], 1)
 
 
 def attend_stacked(

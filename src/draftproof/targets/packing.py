@@ -2,7 +2,7 @@
 
 A segment is a run of one request's tokens that read the same keys: those of its slot, up to one key length. Under
 invariant execution a token's key length is a function of its position, so that a request's tokens may need several
-segments, and a node of a tree gets keys of its own, in the order of its chain (`masks.py`).
+segments, and a node of a tree gets keys in the order of its chain (`paths.py`).
 """
 
 from __future__ import annotations
