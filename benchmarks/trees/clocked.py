@@ -20,7 +20,6 @@ import statistics
 import sys
 import time
 from pathlib import Path as FilePath
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ import draftproof.engine.drafting as drafting
 import draftproof.engine.step as step
 from benchmarks.first.common import machine
 from benchmarks.trees.common import add_model_flags
-from benchmarks.trees.recorded import Walks, opened
+from benchmarks.trees.recorded import Walks, opened, path_along, verdict_of
 from draftproof import LLM, SamplingParams
 from draftproof.config import SpeculativeConfig
 from draftproof.drafters.base import DraftRequest
@@ -196,35 +195,19 @@ class Stream:
             [draft] = self.drafter.propose([request])
             if most > 0:
                 policy.observe_draft_cost(len(draft), self.now - began)
-            path = _path(draft, output)
+            path = path_along(draft, output)
             num = min(1 + len(path), len(output))
             took = self.costs.of_pass(1 + len(draft))
             self.now += took
             policy.observe(len(draft), min(len(path), num), None)
             policy.observe_cost(1 + len(draft), took)
-            verdict = SimpleNamespace(
-                path=path,
-                num_accepted=len(path),
-                decisions=[SimpleNamespace(position=len(context))],
-                token_ids=output[:num],
-            )
+            verdict = verdict_of(len(context), path, output[:num])
             context, history = [*context, *output[:num]], history.extended(tuple(output[:num]))
-            self.drafter.observe(slot, context, verdict)  # type: ignore[arg-type]
+            self.drafter.observe(slot, context, verdict)
             output = output[num:]
             num_passes += 1
         self.drafter.release(slot)
         return num_passes
-
-
-def _path(draft: Any, coming: list[int]) -> tuple[int, ...]:
-    path: list[int] = []
-    for token_id in coming:
-        above = path[-1] if path else -1
-        found = [i for i, parent in enumerate(draft.parents) if parent == above and draft.token_ids[i] == token_id]
-        if not found:
-            break
-        path.append(found[0])
-    return tuple(path)
 
 
 def _is_fixed(config: SpeculativeConfig) -> bool:
@@ -237,7 +220,7 @@ def _given(config: SpeculativeConfig) -> tuple[float, float]:
 
 def ways(greedy: bool) -> dict[str, tuple[dict[str, Any], Any]]:
     """Name -> (fields, builder)"""
-    weights = (0.0,) if greedy else (1.0, 0.5)
+    weights = (0.0,) if greedy else (1.0, 0.8)
     fixed: dict[str, tuple[dict[str, Any], Any]] = {
         f"chain {length}": ({"num_speculative_tokens": length, "draft_length": "fixed"}, _chain(length))
         for length in (1, 2, 3, 5, 7)

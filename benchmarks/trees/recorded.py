@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -88,8 +89,9 @@ class Walks:
 
     def passes(self, fields: dict[str, Any]) -> list[int]:
         """Of each text the passes that the engine runs with this configuration, drafting in every one."""
-        config = SpeculativeConfig(**self.method, draft_length="fixed", verifier="keyed", **fields)
+        config = SpeculativeConfig(**self.method, verifier="keyed", **{"draft_length": "fixed", **fields})
         drafter = self.drafter if config.topology == "chain" else tree_drafter_of(self.drafter, config)
+        learns = config.draft_length == "auto"
         power, target = chain_power(config, get_verifier("keyed")), self.llm.target
         rows = [
             self.llm.chain.resolve(params, self.llm.tokenizer, target.vocab_size, target.eos_token_ids)
@@ -110,8 +112,11 @@ class Walks:
                 )
             for i, draft in zip(going, drafter.propose(requests), strict=True):
                 output = self.texts[i]["output_ids"]
-                num = min(1 + _num_accepted(draft, output[num_done[i] :]), len(output) - num_done[i])
+                path = path_along(draft, output[num_done[i] :])
+                num = min(1 + len(path), len(output) - num_done[i])
                 new = output[num_done[i] : num_done[i] + num]
+                if learns:
+                    drafter.observe(i, [*contexts[i], *new], verdict_of(len(contexts[i]), path, new))
                 contexts[i].extend(new)
                 histories[i] = histories[i].extended(tuple(new))
                 num_done[i] += num
@@ -121,18 +126,22 @@ class Walks:
         return counts
 
 
-def _num_accepted(draft: Any, coming: list[int]) -> int:
-    node, num = -1, 0
+def path_along(draft: Any, coming: list[int]) -> tuple[int, ...]:
+    """The draft's nodes that the coming tokens go through."""
+    path: list[int] = []
     for token_id in coming:
-        found = [
-            child
-            for child, (parent, drafted) in enumerate(zip(draft.parents, draft.token_ids, strict=True))
-            if parent == node and drafted == token_id
-        ]
+        above = path[-1] if path else -1
+        found = [i for i, parent in enumerate(draft.parents) if parent == above and draft.token_ids[i] == token_id]
         if not found:
             break
-        node, num = found[0], num + 1
-    return num
+        path.append(found[0])
+    return tuple(path)
+
+
+def verdict_of(start: int, path: tuple[int, ...], token_ids: list[int]) -> Any:
+    """As much of a verdict as drafters learn from."""
+    decisions = [SimpleNamespace(position=start)]
+    return SimpleNamespace(path=path, num_accepted=len(path), decisions=decisions, token_ids=token_ids)
 
 
 def grid(args: argparse.Namespace) -> dict[str, Any]:
@@ -141,22 +150,38 @@ def grid(args: argparse.Namespace) -> dict[str, Any]:
     # The first pass of a text caches its prompt, in every cell alike: its token is not counted.
     tokens = [len(text["output_ids"]) - 1 for text in walks.texts]
     kinds = [text["kind"] for text in walks.texts]
-    cells = {
-        f"chain {CHAIN_LENGTH}, zeta {zeta:g}": {"num_speculative_tokens": CHAIN_LENGTH, "noise_weight": zeta}
-        for zeta in args.zetas
-        if not args.no_chains
-    } | {
-        f"{builder} {nodes}, zeta {zeta:g}": {
-            "topology": "tree",
-            "num_tree_nodes": nodes,
-            "tree_builder": builder,
-            "noise_weight": zeta,
-            "sharpness": args.sharpness,
+    cells = (
+        {
+            f"chain {CHAIN_LENGTH}, zeta {zeta:g}": {"num_speculative_tokens": CHAIN_LENGTH, "noise_weight": zeta}
+            for zeta in args.zetas
+            if not args.no_chains
         }
-        for builder in args.builders
-        for nodes in args.nodes
-        for zeta in args.zetas
-    }
+        | {
+            f"{builder} {nodes}, zeta {zeta:g}{_power(sharpness)}": {
+                "topology": "tree",
+                "num_tree_nodes": nodes,
+                "tree_builder": builder,
+                "noise_weight": zeta,
+                "sharpness": sharpness,
+            }
+            for builder in args.builders
+            for nodes in args.nodes
+            for zeta in args.zetas
+            for sharpness in args.sharpness
+            if zeta or sharpness == args.sharpness[0]
+        }
+        | {
+            f"{builder} {nodes}, tuned": {
+                "topology": "tree",
+                "num_tree_nodes": nodes,
+                "tree_builder": builder,
+                "draft_length": "auto",
+            }
+            for builder in args.builders
+            for nodes in args.nodes
+            if args.tuned
+        }
+    )
     found, plain = {}, {}
     for name, fields in cells.items():
         passes = [count - 1 for count in walks.passes(fields)]
@@ -164,19 +189,23 @@ def grid(args: argparse.Namespace) -> dict[str, Any]:
         for kind in dict.fromkeys(kinds):
             own = [i for i, other in enumerate(kinds) if other == kind]
             figure[kind] = _ratio([tokens[i] for i in own], [passes[i] for i in own])
-        base, zeta = name.split(", zeta ")
-        if float(zeta) == 0:
+        base, zeta = name.split(", ")[0], fields.get("noise_weight")
+        if zeta == 0:
             plain[base] = passes
-        if base in plain and float(zeta) != 0:
+        if base in plain and zeta != 0:
             figure["gain over zeta 0"] = _gain(plain[base], passes)
             for kind in dict.fromkeys(kinds):
                 own = [i for i, other in enumerate(kinds) if other == kind]
                 figure[f"gain, {kind}"] = [sum(plain[base][i] for i in own) / sum(passes[i] for i in own) - 1]
         found[name] = figure
-        print(name, figure["all"], figure.get("gain over zeta 0", ""), file=sys.stderr, flush=True)
-        if args.check:
+        print(json.dumps({name: figure}), file=sys.stderr, flush=True)
+        if args.check and "draft_length" not in fields:
             _check(args, walks, fields, [count + 1 for count in passes])
     return {"temperature": args.temperature, "top_p": args.top_p, "num_texts": len(tokens), "cells": found}
+
+
+def _power(sharpness: float) -> str:
+    return "" if sharpness == 1 else f", sharpness {sharpness:g}"
 
 
 def _ratio(tokens: list[int], passes: list[int]) -> list[float]:
@@ -220,7 +249,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[32])
     parser.add_argument("--zetas", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--builders", nargs="+", default=["best_first"])
-    parser.add_argument("--sharpness", type=float, default=1.0)
+    parser.add_argument("--sharpness", type=float, nargs="+", default=[1.0], help="of trees with zeta above 0")
+    parser.add_argument("--tuned", action="store_true", help="cells that tune zeta and sharpness, from a cold start")
     parser.add_argument("--no-chains", action="store_true")
     parser.add_argument("--check", type=int, default=0, help="texts on which the engine is run as well")
     args = parser.parse_args()

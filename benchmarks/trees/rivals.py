@@ -31,7 +31,7 @@ from draftproof.drafters.tree import tree_drafter_of
 from draftproof.targets.load import load_target
 
 SETTINGS = ((1.0, 1.0), (0.7, 1.0), (1.0, 0.95))
-ZETAS = (1.0, 0.0, 0.5)
+ZETAS = (0.8, 0.0, 1.0)
 CHAIN_LENGTH = 7
 
 
@@ -54,7 +54,7 @@ def cells(method: str, nodes: Sequence[int]) -> Iterator[tuple[str, dict[str, An
 def wanted(args: argparse.Namespace) -> Iterator[tuple[str, float, float, str, dict[str, Any]]]:
     """Every cell: (method, temperature, top_p, name, fields)."""
     for num in args.nodes:
-        for temperature, top_p in SETTINGS:
+        for temperature, top_p in args.settings:
             for method in args.methods:
                 for name, fields in cells(method, [num]):
                     if fields["topology"] == "tree" or num == args.nodes[0]:
@@ -144,6 +144,11 @@ def table(args: argparse.Namespace) -> None:
             print(f"| {rule} | {' | '.join(shown)} |")
 
 
+def _setting(text: str) -> tuple[float, float]:
+    temperature, top_p = text.split(",")
+    return float(temperature), float(top_p)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "table"))
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--num-per-kind", type=int)
     parser.add_argument("--nodes", type=int, nargs="+", default=[32, 16, 8, 64])
+    parser.add_argument("--settings", type=_setting, nargs="+", default=SETTINGS, help="temperature,top_p")
     parser.add_argument("--batch", type=int, default=15)
     parser.add_argument("--invariant", action="store_true", help="keyed cells then emit one and the same text")
     args = parser.parse_args()

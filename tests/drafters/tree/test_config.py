@@ -107,7 +107,7 @@ def test_what_is_tuned():
         return policy.arms(0)
 
     assert len(tuned()) == len(tuned(topology="auto")) == len(WEIGHTS) * len(POWERS)
-    assert tuned()[0] == Shares(1.0, 1.0)
+    assert tuned()[0] == Shares(0.8, 1.0)
     assert {arm.noise_weight for arm in tuned(noise_weight=0.5)} == {0.5}
     assert {arm.sharpness for arm in tuned(sharpness=2.0)} == {2.0}
     assert fixed(noise_weight=0.5, sharpness=2.0) == fixed(topology="auto", noise_weight=0.5, sharpness=2.0) == (0.5, 2)

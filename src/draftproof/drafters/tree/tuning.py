@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from draftproof.drafters.tree.settings import Shares
 
-WEIGHTS: Final = (1.0, 0.5, 0.0)
+WEIGHTS: Final = (0.8, 1.0, 0.5, 0.0)
 POWERS: Final = (1.0, 0.7)
 HORIZON: Final = 400
 MAX_LOSS: Final = 6.0
