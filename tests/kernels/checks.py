@@ -212,6 +212,23 @@ def check_masks(kernels):
         assert token_ids.tolist() == reference.draw(masked, rows, requests, vocab_size).tolist()
 
 
+def check_masked_tiles(kernels):
+    """One split of several tiles, in each of which few tokens are allowed, or none."""
+    vocab_size, allowed_ids = 1800, [3, 300, 301, 1030, 1799]
+    words = torch.zeros(8, 57, dtype=torch.int32)
+    for token in allowed_ids:
+        words[:, token // 32] |= 1 << (token % 32)
+    logits = logits_of(8, vocab_size, spread=1.0)
+    masked = torch.full_like(logits, -torch.inf)
+    masked[:, allowed_ids] = logits[:, allowed_ids]
+    rows = kernels.Rows.of_drafts(list(range(8)), [[]] * 8, device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams(temperature=3.0)] * 8, range(8), device=DEVICE)
+    kernel = kernels.KeyedKernel(logits, rows, vocab_size, splits=1)
+    token_ids = kernel(logits, rows, requests, allowed=words.to(DEVICE)).token_ids[:, 0].tolist()
+    assert token_ids == reference.draw(masked, rows, requests, vocab_size).tolist()
+    assert len(set(token_ids)) > 2
+
+
 def check_chain(kernels):
     """A draft whose second token misses, and one with a bad row after its first."""
     logits = logits_of(8, 256)
@@ -286,6 +303,21 @@ def check_penalties(kernels):
             drawn, _, states = (column.tolist() for column in alone._drawn[:3])
             for token, state, law, key in zip(drawn, states, laws, keys, strict=True):
                 assert state != 0 or token == law.draw(noise, key)
+
+
+def check_listed_once(kernels):
+    """Tokens that are seen, drafted twice and biased are one special token each, with a bit and a bias."""
+    params = SamplingParams(presence_penalty=0.5, logit_bias={9: 1.0, 60: 2.0, 70: 3.0})
+    rows = kernels.Rows.of_drafts([8], [[60, 5, 60, 41]], device=DEVICE)
+    changes = kernels.Changes.of([params], [[5, 9, 33]], [[9, 9]], device=DEVICE)
+    listed = kernels.exceptions.Exceptions.empty(rows, changes.num_exceptions(rows), 80, 256, torch.device(DEVICE))
+    kernels.exceptions.list_exceptions(rows, changes, 80, listed, overlaps=False)
+    there = listed.ids[0] >= 0
+    expected = {5: (0.0, 1), 9: (1.0, 5), 33: (0.0, 1), 60: (2.0, 0), 41: (0.0, 0), 70: (3.0, 0)}
+    found = zip(*(column[0][there].tolist() for column in (listed.ids, listed.biases, listed.counts)), strict=True)
+    assert sorted(found) == sorted((token, *entry) for token, entry in expected.items())
+    words = [sum(1 << token % 32 for token in expected if token // 32 == index) for index in range(3)]
+    assert [word & 0xFFFFFFFF for word in listed.special[0].tolist()] == words
 
 
 def _alone(kernels, logits, start, seed):

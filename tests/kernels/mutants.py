@@ -84,9 +84,9 @@ MUTANTS = {
         "device/passes.py", "+ group % SLOTS) + within % 4", "+ 0 * group) + within % 4", checks.check_top_k_top_p
     ),
     "the exceptions' groups unread": Mutant(
-        "device/read.py",
-        "coarse(of_group))\n            if MASS",
-        'coarse(of_group - float("inf")))\n            if MASS',
+        "device/exceptions.py",
+        "coarse(of_group))",
+        'coarse(of_group - float("inf")))',
         checks.check_penalties,
     ),
     "the last contender that is kept": Mutant(
@@ -130,7 +130,7 @@ MUTANTS = {
     ),
     "masks not read": Mutant(
         "device/rows.py",
-        "bits = bits & (tl.load(row[1] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))",
+        "bits = tl.load(row[1] + eighth, mask=inside, other=0).to(tl.int32)",
         "pass",
         checks.check_masks,
     ),
@@ -147,23 +147,33 @@ MUTANTS = {
         "keyed/triton.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
     ),
     "siblings counted": Mutant(
-        "device/exceptions_kernel.py", "(same & above[None, :])", "(same & (place[None, :] < num_nodes))",
+        "device/exceptions.py", "((ids == other) & above)", "((ids == other) & (node < num_nodes))",
         checks.check_penalties,
     ),
     "negative logits divided": Mutant(
-        "device/exceptions_kernel.py", "z * repetition)", "z / repetition)", checks.check_penalties
+        "device/exceptions.py", "z * repetition)", "z / repetition)", checks.check_penalties
     ),
     "presence for the prompt": Mutant(
-        "device/exceptions_kernel.py",
-        "z = z - (counts > 0).to(tl.float32)",
-        "z = z - (in_seen | (counts > 0)).to(tl.float32)",
+        "device/exceptions.py",
+        "z = z - tl.where(counts > 0, ",
+        "z = z - tl.where((seen & 1) + counts > 0, ",
         checks.check_penalties,
     ),
     "special tokens raced twice": Mutant(
         "device/rows.py",
-        "bits = bits & ~(tl.load(row[2] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))",
+        "bits = bits & ~tl.load(row[2] + eighth, mask=inside, other=0).to(tl.int32)",
         "pass",
         checks.check_penalties,
+    ),
+    "a token listed twice": Mutant(
+        "device/exceptions_kernel.py", "there & ((before & bit) == 0)", "there", checks.check_listed_once
+    ),
+    "a draft listed as often as it is drafted": Mutant(
+        "device/exceptions_kernel.py", "tl.where(repeats == 0, ids, -1)", "ids", checks.check_listed_once
+    ),
+    "a tile that isn't raced though its tokens are allowed": Mutant(
+        "device/read.py", "(tl.max(tl.max(bits, 0), 0) > 0)", "(tl.max(tl.max(bits, 0), 0) > 127)",
+        checks.check_masked_tiles,
     ),
 }  # fmt: skip
 

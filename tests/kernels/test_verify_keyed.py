@@ -148,6 +148,11 @@ def test_what_it_cannot_take_is_refused(device: str) -> None:
         Requests.of([SamplingParams(typical_p=0.5)], [1], device=device)
     with pytest.raises(ParameterError, match="`allowed`"):
         Requests.of([SamplingParams(min_tokens=2)], [1], device=device)
+    for wrong in (torch.zeros(2, 1), torch.zeros(1, 1, dtype=torch.int32), torch.zeros(2, 0, dtype=torch.int32)):
+        with pytest.raises(ParameterError, match="allowed"):
+            two = Rows.of_drafts([3, 3], [[], []], device=device)
+            both = Requests.of([SamplingParams()] * 2, [1, 2], device=device)
+            draw(torch.zeros(2, 8, device=device), two, both, allowed=wrong.to(device))
     with pytest.raises(ParameterError, match="one row"):
         draw(torch.zeros(2, 8, device=device), Rows.of_drafts([3], [[5]], device=device), requests)
 

@@ -1,4 +1,4 @@
-"""The launches that find rows' bounds, and the arguments that all kernels on rows take."""
+"""The launches that find rows' bounds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any, Final
 
 import torch
 
-from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
+from draftproof.kernels.common import Common
 from draftproof.kernels.launch import Plan
 
 ROUNDS: Final = 3
@@ -16,41 +15,6 @@ ROUNDS: Final = 3
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
 _NUM_PIVOTS: Final = 8
 _BOUND_WARPS: Final = 4
-
-
-def common_arguments(
-    plan: Plan,
-    logits: torch.Tensor,
-    rows: Rows,
-    requests: Requests,
-    allowed: torch.Tensor | None,
-    changes: Changes | None,
-    listed: Exceptions,
-) -> tuple[tuple[Any, ...], dict[str, bool]]:
-    """(logits, stride, row parameters, request parameters, masks, exceptions) and the flags for them."""
-    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
-    if num_exceptions != plan.num_exceptions:
-        raise ParameterError(
-            "changes", f"{num_exceptions} special tokens", f"{plan.num_exceptions}, as the kernel was made for"
-        )
-    special, exceptions = rows.request, (rows.request, logits, 0)
-    if changes is not None and num_exceptions:
-        special, ids, processed = exceptions_of(logits, rows, changes, plan.vocab_size, allowed, plan.tile, listed)
-        exceptions = (ids, processed, ids.shape[1])
-    words = rows.request if allowed is None else allowed
-    masks = (
-        words, 0 if allowed is None else words.stride(0), special, special.stride(0) if num_exceptions else 0,
-    )  # fmt: skip
-    request_params = (
-        requests.temperature, requests.top_k, requests.top_p, requests.min_score, requests.seed_low,
-        requests.seed_high, requests.sample_index,
-    )  # fmt: skip
-    flags = {
-        "HAS_ALLOWED": allowed is not None, "HAS_SPECIAL": num_exceptions > 0, "OVERLAP": plan.overlaps,
-    }  # fmt: skip
-    return (
-        logits, logits.stride(0), (rows.request, rows.position, rows.word), request_params, masks, exceptions,
-    ), flags  # fmt: skip
 
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -75,8 +39,7 @@ def bound_rows(
     plan: Plan,
     rows: Rows,
     requests: Requests,
-    common: tuple[Any, ...],
-    flags: dict[str, bool],
+    common: Common,
     scratch: tuple[torch.Tensor, ...],
     row_state: tuple[torch.Tensor, ...],
     draft_faults: torch.Tensor,
@@ -90,11 +53,11 @@ def bound_rows(
     from draftproof.kernels.device.bound_kernels import bound_kernel, collect_kernel, narrow_kernel
 
     head = (
-        *common, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, rows.offsets, row_state, draft_faults,
+        *common.given, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, rows.offsets, row_state, draft_faults,
         brackets,
     )  # fmt: skip
     sizes: dict[str, Any] = {
-        "TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "PARTS": parts, "WANTED": wanted, **flags,
+        "TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "PARTS": parts, "WANTED": wanted, **common.flags,
         **plan.overlapping,
     }  # fmt: skip
     rounds = ROUNDS if requests.top_p_alone else 0

@@ -3,8 +3,9 @@
 Rule, in the default chain's order: z + bias; then for tokens seen in prompt, output or the drafts before the row,
 repetition divides positive logits and multiplies others; then frequency times the count and presence where the count is
 positive, counted in the output and the drafts before the row.
-The pass over a row leaves these tokens out (a bit for each) and reads them from a list of their own, so that its cost
-is that of an unchanged row. A drafted token is in its request's list whatever the row: only later rows have seen it.
+The pass over a row leaves these tokens out (a bit for each) and one more program for each row processes a list of them,
+so that the cost is nearly that of an unchanged row. A drafted token is in its request's list whatever the row: only
+later rows have seen it.
 Source: sampling/penalties.py, sampling/logit_bias.py (T21 to T28).
 """
 
@@ -24,7 +25,7 @@ from draftproof.kernels.arguments import Rows
 from draftproof.params import SamplingParams
 
 _PENALTIES: Final = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
-_CHUNK: Final = 128  # entries of one program; tiles are multiples of it
+_CHUNK: Final = 1024  # entries that a program of eight warps takes at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,54 +97,39 @@ class Changes:
 
 
 class Exceptions(NamedTuple):
-    """special: [requests, W] int32, a bit for each special token. ids: [requests, E] int32. logits: [rows, E] float32,
-    processed, -inf for entries without a token, whose id is -1."""
+    """Scratch of special tokens, E of them a request, padded to whole tiles.
+
+    special: [requests, W] int32, a bit for each. ids [requests, E] int32, -1 for entries without a token. biases
+    [requests, E] float32. counts [requests, E] int32, twice the output's count and 1 for seen tokens. logits: [rows, E]
+    float32, processed, -inf for entries without a token; written as rows are read.
+    """
 
     special: torch.Tensor
     ids: torch.Tensor
+    biases: torch.Tensor
+    counts: torch.Tensor
     logits: torch.Tensor
 
     @classmethod
     def empty(cls, rows: Rows, num_exceptions: int, vocab_size: int, tile: int, device: torch.device) -> Exceptions:
         """Unwritten, for `num_exceptions` tokens a request, padded to whole tiles of `tile`."""
         width = -(-num_exceptions // tile) * tile
-        return cls(
-            torch.empty((rows.num_requests, -(-vocab_size // 32)), dtype=torch.int32, device=device),
-            torch.empty((rows.num_requests, width), dtype=torch.int32, device=device),
-            torch.empty((rows.num_rows, width), dtype=torch.float32, device=device),
-        )
+        floats = torch.empty((rows.num_requests + rows.num_rows, width), dtype=torch.float32, device=device)
+        ids, counts = torch.empty((2, rows.num_requests, width), dtype=torch.int32, device=device)
+        special = torch.empty((rows.num_requests, -(-vocab_size // 32)), dtype=torch.int32, device=device)
+        return cls(special, ids, floats[: rows.num_requests], counts, floats[rows.num_requests :])
 
 
-def exceptions_of(
-    logits: torch.Tensor,
-    rows: Rows,
-    changes: Changes,
-    vocab_size: int,
-    allowed: torch.Tensor | None,
-    tile: int,
-    out: Exceptions | None = None,
-) -> Exceptions:
-    """The special tokens of `logits` [rows, >= V], processed, padded to whole tiles: zeros, and one kernel.
-
-    allowed: [rows, ceil(V / 32)] int32, or None. tile: tokens a tile. out: from `Exceptions.empty`, to be overwritten.
-    """
+def list_exceptions(rows: Rows, changes: Changes, vocab_size: int, out: Exceptions, *, overlaps: bool) -> None:
+    """Launches the kernel that writes all of `out` but its logits. overlaps: whether the next may begin beside it."""
     from draftproof.kernels.device.exceptions_kernel import exceptions_kernel
 
-    num_seen, num_nodes = changes.seen_ids.shape[1], rows.drafted_of.shape[1]
-    num_bias = changes.bias_ids.shape[1]
-    if out is None:
-        out = Exceptions.empty(rows, num_seen + num_nodes + num_bias, vocab_size, tile, logits.device)
-    out.special.zero_()
-    words = rows.request if allowed is None else allowed
-    num_entries = out.ids.shape[1]
-    exceptions_kernel[(rows.num_rows, num_entries // _CHUNK)](
-        logits, logits.stride(0), words, words.stride(0), (rows.request, rows.offsets),
-        (rows.drafted_of, rows.ancestors), (changes.seen_ids, changes.seen_counts), (changes.bias_ids, changes.biases),
-        (changes.repetition, changes.frequency, changes.presence), out.special, out.special.stride(0), out.ids,
-        out.logits, num_nodes, num_seen, num_bias, num_entries, vocab_size, CHUNK=_CHUNK, OTHERS=16,
-        HAS_ALLOWED=allowed is not None, num_warps=4, enable_fp_fusion=False,
+    exceptions_kernel[(rows.num_requests,)](
+        rows.drafted_of, (changes.seen_ids, changes.seen_counts), (changes.bias_ids, changes.biases), out.special,
+        out.special.stride(0), (out.ids, out.biases, out.counts), rows.drafted_of.shape[1], changes.seen_ids.shape[1],
+        changes.bias_ids.shape[1], out.ids.shape[1], out.special.shape[1], vocab_size, CHUNK=_CHUNK, OTHERS=16,
+        OVERLAP=overlaps, num_warps=8,
     )  # fmt: skip
-    return out
 
 
 def _table(

@@ -92,6 +92,10 @@ class Plan:
         """Options of a launch that may begin while the kernel before it runs."""
         return {"launch_pdl": True} if self.overlaps else {}
 
+    def at_most(self, registers: int) -> dict[str, int]:
+        """Options of a launch whose programs shall have no more registers, where limits were chosen: from sm_90 on."""
+        return {"maxnreg": registers} if self.overlaps else {}
+
     def scratch(self, device: torch.device) -> tuple[torch.Tensor, ...]:
         """Tile maxima and masses, racers' scores, ids and logits, tile lists, listed logits and ids, group maxima and
         lists."""

@@ -1,76 +1,87 @@
-"""The kernel that makes the list of special tokens and their processed logits, before the read."""
+"""The kernel that lists each request's special tokens and marks them by a bit each, while the read begins."""
 
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.overlap import let_next_begin
+
 
 @triton.jit
-def exceptions_kernel(logits, stride, allowed, allowed_stride, rows, nodes, seen, bias, penalties, special,
-                      special_stride, out_ids, out_logits, num_nodes, num_seen, num_bias, num_entries, vocab_size,
-                      CHUNK: tl.constexpr, OTHERS: tl.constexpr, HAS_ALLOWED: tl.constexpr):  # fmt: skip
-    """Grid: (rows, num_entries / CHUNK). A request's first row also writes what is the request's.
+def exceptions_kernel(drafted, seen, bias, special, special_stride, listed, num_nodes, num_seen, num_bias, num_entries,
+                      num_words, vocab_size, CHUNK: tl.constexpr, OTHERS: tl.constexpr,
+                      OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: requests. Each token is listed once: where it is seen, or else drafted first, or else biased.
 
-    rows: (request [rows], offsets [requests + 1]). nodes: (drafted [requests, num_nodes], ancestors [rows, num_nodes]).
-    seen: (ids, counts) [requests, num_seen]. bias: (ids, biases) [requests, num_bias]. penalties: (repetition,
-    frequency, presence) [requests]. special: [requests, W] int32, zeroed. out_ids: [requests, num_entries] int32.
-    out_logits: [rows, num_entries] float32.
+    drafted: [requests, num_nodes]. seen: (ids, counts) [requests, num_seen]. bias: (ids, biases) [requests, num_bias].
+    special: [requests, num_words] int32. listed: (ids, biases, 2 * counts + whether seen), [requests, num_entries]
+    each; ids are -1 for entries without a token.
     """
-    row_index = tl.program_id(0)
-    request = tl.load(rows[0] + row_index)
-    seen_ids, drafted, bias_ids = (
-        seen[0] + request * num_seen,
-        nodes[0] + request * num_nodes,
-        bias[0] + request * num_bias,
-    )
-    entry = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    in_seen = entry < num_seen
-    in_draft = ~in_seen & (entry < num_seen + num_nodes)
-    in_bias = (entry >= num_seen + num_nodes) & (entry < num_seen + num_nodes + num_bias)
-    ids = tl.load(seen_ids + entry, mask=in_seen, other=-1)
-    ids = tl.where(in_draft, tl.load(drafted + (entry - num_seen), mask=in_draft, other=-1), ids)
-    ids = tl.where(in_bias, tl.load(bias_ids + (entry - num_seen - num_nodes), mask=in_bias, other=-1), ids)
-    ids = tl.where(ids < vocab_size, ids, -1)
+    let_next_begin(OVERLAP)
+    request = tl.program_id(0).to(tl.int64)
+    special += request * special_stride
+    drafted += request * num_nodes
+    biases = (bias[0] + request * num_bias, bias[1] + request * num_bias)
+    at = request * num_entries
+    out = (listed[0] + at, listed[1] + at, listed[2] + at)
+    lane = tl.arange(0, CHUNK)
+    for start in range(0, num_words, CHUNK):
+        tl.store(special + start + lane, tl.zeros((CHUNK,), tl.int32), mask=start + lane < num_words)
+    tl.debug_barrier()
+    for start in range(0, num_seen, CHUNK):
+        place = start + lane
+        inside = place < num_seen
+        ids = tl.load(seen[0] + request * num_seen + place, mask=inside, other=-1)
+        counts = tl.load(seen[1] + request * num_seen + place, mask=inside, other=0)
+        ids = marked(special, ids, vocab_size)
+        enter(out, place, inside, ids, bias_of(ids, biases, num_bias, CHUNK, OTHERS), 2 * counts + 1)
+    tl.debug_barrier()
+    for start in range(0, num_nodes, CHUNK):
+        place = start + lane
+        ids = tl.load(drafted + place, mask=place < num_nodes, other=-1)
+        repeats = tl.zeros((CHUNK,), tl.int32)
+        for first in range(0, num_nodes, OTHERS):
+            node = first + tl.arange(0, OTHERS)
+            other = tl.load(drafted + node, mask=node < num_nodes, other=-1)
+            repeats += tl.sum(((ids[:, None] == other[None, :]) & (node[None, :] < place[:, None])).to(tl.int32), 1)
+        ids = marked(special, tl.where(repeats == 0, ids, -1), vocab_size)
+        enter(out, num_seen + place, place < num_nodes, ids, bias_of(ids, biases, num_bias, CHUNK, OTHERS), 0 * ids)
+    tl.debug_barrier()
+    for start in range(0, num_bias, CHUNK):
+        place = start + lane
+        inside = place < num_bias
+        ids = marked(special, tl.load(biases[0] + place, mask=inside, other=-1), vocab_size)
+        added = tl.load(biases[1] + place, mask=inside, other=0.0)
+        enter(out, num_seen + num_nodes + place, inside, ids, added, 0 * ids)
+    for start in range(num_seen + num_nodes + num_bias, num_entries, CHUNK):
+        enter(out, start + lane, start + lane < num_entries, 0 * lane - 1, 0.0 * lane, 0 * lane)
 
-    # Seen ids are distinct, and so are those with a bias: only the others can repeat an entry before them.
-    repeats = tl.zeros((CHUNK,), tl.int32)
-    holds_tokens = tl.program_id(1) * CHUNK < num_seen + num_nodes + num_bias
-    if ((tl.program_id(1) + 1) * CHUNK > num_seen) & holds_tokens:
-        for start in range(0, num_seen, OTHERS):
-            place = start + tl.arange(0, OTHERS)
-            other = tl.load(seen_ids + place, mask=place < num_seen, other=-1)
-            repeats += tl.sum((ids[:, None] == other[None, :]).to(tl.int32), 1)
-        repeats = tl.where(in_seen, 0, repeats)
-    before = tl.zeros((CHUNK,), tl.int32)
-    for start in range(0, num_nodes, OTHERS):
-        place = start + tl.arange(0, OTHERS)
-        other = tl.load(drafted + place, mask=place < num_nodes, other=-1)
-        same = ids[:, None] == other[None, :]
-        repeats += tl.sum((same & (num_seen + place[None, :] < entry[:, None])).to(tl.int32), 1)
-        above = tl.load(nodes[1] + row_index * num_nodes + place, mask=place < num_nodes, other=0) != 0
-        before += tl.sum((same & above[None, :]).to(tl.int32), 1)
-    ids = tl.where(repeats == 0, ids, -1)
-    there = ids >= 0
 
+@triton.jit
+def marked(special, ids, vocab_size):
+    """`ids` [N], all different, with -1 for those that are no token or whose bit is set; sets the others'."""
+    there = (ids >= 0) & (ids < vocab_size)
+    bit = tl.full(ids.shape, 1, tl.int32) << (ids % 32)
+    before = tl.load(special + ids // 32, mask=there, other=0, cache_modifier=".cg")
+    there = there & ((before & bit) == 0)
+    tl.atomic_or(special + ids // 32, bit, mask=there, sem="relaxed")
+    return tl.where(there, ids, -1)
+
+
+@triton.jit
+def bias_of(ids, biases, num_bias, CHUNK: tl.constexpr, OTHERS: tl.constexpr):
+    """[CHUNK] float32: each token's bias."""
     added = tl.zeros((CHUNK,), tl.float32)
     for start in range(0, num_bias, OTHERS):
         place = start + tl.arange(0, OTHERS)
-        other = tl.load(bias_ids + place, mask=place < num_bias, other=-2)
-        of_other = tl.load(bias[1] + request * num_bias + place, mask=place < num_bias, other=0.0)
+        other = tl.load(biases[0] + place, mask=place < num_bias, other=-2)
+        of_other = tl.load(biases[1] + place, mask=place < num_bias, other=0.0)
         added += tl.sum(tl.where(ids[:, None] == other[None, :], of_other[None, :], 0.0), 1)
-    counts = tl.load(seen[1] + request * num_seen + entry, mask=in_seen, other=0) + before
-    z = tl.load(logits + row_index.to(tl.int64) * stride + ids, mask=there, other=-float("inf")).to(tl.float32) + added
-    repetition = tl.load(penalties[0] + request)
-    repeated = tl.where(z > 0, tl.div_rn(z, tl.zeros((CHUNK,), tl.float32) + repetition), z * repetition)
-    z = tl.where(in_seen | (counts > 0), repeated, z)
-    z = z - counts.to(tl.float32) * tl.load(penalties[1] + request)
-    z = z - (counts > 0).to(tl.float32) * tl.load(penalties[2] + request)
-    drawn = there
-    if HAS_ALLOWED:
-        words = tl.load(allowed + row_index.to(tl.int64) * allowed_stride + ids // 32, mask=there, other=0)
-        drawn = drawn & (((words >> (ids % 32)) & 1) != 0)
-    inside = entry < num_entries
-    tl.store(out_logits + row_index.to(tl.int64) * num_entries + entry, tl.where(drawn, z, -float("inf")), mask=inside)
-    if tl.load(rows[1] + request) == row_index:
-        tl.store(out_ids + request.to(tl.int64) * num_entries + entry, ids, mask=inside)
-        bit = tl.full((CHUNK,), 1, tl.int32) << (ids % 32)
-        tl.atomic_or(special + request.to(tl.int64) * special_stride + ids // 32, bit, mask=there)
+    return added
+
+
+@triton.jit
+def enter(out, place, inside, ids, added, counts):
+    """Writes entries of the list."""
+    tl.store(out[0] + place, ids, mask=inside)
+    tl.store(out[1] + place, added, mask=inside)
+    tl.store(out[2] + place, counts, mask=inside)

@@ -12,7 +12,6 @@ from draftproof.kernels.device.noise import SHIFT, philox4, score
 from draftproof.kernels.device.rows import larger, load_quads, plain_only
 
 SLOTS = tl.constexpr(64)
-PART = tl.constexpr(128)  # exceptions that are scored at once
 
 
 @triton.jit

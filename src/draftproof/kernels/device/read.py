@@ -7,8 +7,9 @@ nothing is rescaled and nothing overflows, and a row's bits depend on its own da
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.noise import field_at, philox4, score, screened
-from draftproof.kernels.device.race import PART, SLOTS, empty_slots, entered, finished, nothing_found, ranked
+from draftproof.kernels.device.noise import philox4, screened
+from draftproof.kernels.device.overlap import wait_for_previous
+from draftproof.kernels.device.race import SLOTS, empty_slots, entered, finished, nothing_found
 from draftproof.kernels.device.rows import (
     coarse,
     larger,
@@ -16,7 +17,8 @@ from draftproof.kernels.device.rows import (
     load_packed,
     load_quads,
     max_or_nan,
-    plain_only,
+    only,
+    plain_of_tile,
     unpack,
 )
 
@@ -34,19 +36,19 @@ def first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE: tl.const
 
 
 @triton.jit
-def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max, racers,
-               RACERS: tl.constexpr, num_tiles, tiles_per_split, num_exceptions, vocab_size, num_splits,
-               TILE: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
-               HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr,
-               GROUPS: tl.constexpr):  # fmt: skip
-    """Reads one split. Pointers are at the row's own entries; the split after the last plain one holds the exceptions.
+def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max, num_tiles,
+               tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
+               EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
+               MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """(what is found in one split, whether it holds a NaN). Pointers are at the row's own entries.
 
     coming: its first tile, from `first_of_split`. scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is
     raced here; 0 for all without RACE.
-    Writes tile_max (logits, NaN where a tile has one; infinite for raced rows without MASS, which don't ask),
-    tile_mass (sum of 2^(y - largest y of the tile)), and for the split its three best scores, the ids and logits of
-    the two best. racers: (scores [3, RACERS], ids [2, RACERS], logits [2, RACERS]), pointers. GROUPS: rows that aren't
-    raced write group_max, the largest logit of each slot of each tile, too.
+    Writes tile_max (logits, NaN where a tile has one; infinite for raced rows without MASS, which don't ask) and
+    tile_mass (sum of 2^(y - largest y of the tile)). GROUPS: rows that aren't raced write group_max, the largest logit
+    of each slot of each tile, too.
+    Special tokens are left out by their bits, which the kernel before this one sets. A raced row without MASS asks for
+    them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     num_quads = (vocab_size + 3) // 4
@@ -54,7 +56,10 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     found = nothing_found()
     faulty = found[0][0] != found[0][0]
     measures = (races == 0) | MASS
-    if split < num_splits:
+    if HAS_SPECIAL:
+        if measures:
+            wait_for_previous(OVERLAP)
+    if first < num_tiles:
         last = tl.minimum(first + tiles_per_split, num_tiles)
         end = tl.minimum(last * (TILE // 4), num_quads)
         within = tl.arange(0, GROUP)[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
@@ -68,7 +73,17 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                 z0, z1, z2, z3 = unpack(packed, quad, vocab_size, KIND, EVEN)
             else:
                 z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
-            z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
+            racing = races
+            if HAS_ALLOWED or (HAS_SPECIAL and (MASS or GROUPS or not RACE)):
+                bits = plain_of_tile(row, tile, end, measures, GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
+                of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
+                z0, z1, z2, z3 = only(of_quads, z0, z1, z2, z3)
+                racing = races & (tl.max(tl.max(bits, 0), 0) > 0)
+            elif HAS_SPECIAL:
+                if measures:
+                    bits = plain_of_tile(row, tile, end, measures, GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
+                    of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
+                    z0, z1, z2, z3 = only(of_quads, z0, z1, z2, z3)
             of_quad = larger(larger(z0, z1), larger(z2, z3))
             if measures:
                 of_group = tl.reduce(of_quad, 0, larger)
@@ -85,40 +100,30 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             else:
                 tl.store(tile_max + tile, float("inf"))
             if RACE:
-                if races:
+                if racing:
                     k0, k1, k2, k3 = philox4(quad.to(tl.uint32), noise[0], noise[1], noise[2], noise[3], noise[4])
                     bounds = screened(of_quad, scale, tl.minimum(tl.minimum(k0, k1), tl.minimum(k2, k3)))
                     slots = entered(bounds, tile * GROUP, slots, GROUP)
         if RACE:
             if races:
+                if HAS_SPECIAL:
+                    wait_for_previous(OVERLAP)
                 found, faulty = finished(row, quads_ptr, slots, noise, scale, vocab_size, PACKED, KIND, EVEN,
                                          HAS_ALLOWED, HAS_SPECIAL, MASS)  # fmt: skip
-    elif HAS_SPECIAL:
-        for chunk in range(0, tl.cdiv(num_exceptions, TILE)):
-            place = chunk * TILE + tl.arange(0, TILE)
-            z = tl.load(row[4] + place, mask=place < num_exceptions, other=-float("inf"))
-            largest = max_or_nan(z)
-            faulty = faulty | (largest != largest)
-            tl.store(tile_max + num_tiles + chunk, largest)
-            if GROUPS:
-                if races == 0:
-                    of_group = tl.max(tl.max(tl.reshape(z, (GROUP, SLOTS, 4)), 2), 0)
-                    tl.store(group_max + (num_tiles + chunk) * SLOTS + tl.arange(0, SLOTS), coarse(of_group))
-            if MASS:
-                tl.store(tile_mass + num_tiles + chunk, tl.sum(tl.exp2(tl.fma(z, scale, -level(largest, scale))), 0))
-        if RACE:
-            if races:
-                for start in range(0, num_exceptions, PART):
-                    place = start + tl.arange(0, PART)
-                    z = tl.load(row[4] + place, mask=place < num_exceptions, other=-float("inf"))
-                    ids = tl.load(row[3] + place, mask=place < num_exceptions, other=0)
-                    found = ranked(z, ids, score(z * scale, field_at(ids, noise)), found, vocab_size)
-    if RACE:
-        scores, ids, logits = found
-        tl.store(racers[0] + split, tl.where(faulty, float("nan"), scores[0]))
-        tl.store(racers[0] + RACERS + split, scores[1])
-        tl.store(racers[0] + 2 * RACERS + split, scores[2])
-        tl.store(racers[1] + split, ids[0])
-        tl.store(racers[1] + RACERS + split, ids[1])
-        tl.store(racers[2] + split, logits[0])
-        tl.store(racers[2] + RACERS + split, logits[1])
+    return found, faulty
+
+
+@triton.jit
+def store_found(found, faulty, racers, split, RACERS: tl.constexpr):
+    """Writes a split's three best scores, NaN for the best if it is faulty, and the ids and logits of the two best.
+
+    racers: (scores [3, RACERS], ids [2, RACERS], logits [2, RACERS]), pointers.
+    """
+    scores, ids, logits = found
+    tl.store(racers[0] + split, tl.where(faulty, float("nan"), scores[0]))
+    tl.store(racers[0] + RACERS + split, scores[1])
+    tl.store(racers[0] + 2 * RACERS + split, scores[2])
+    tl.store(racers[1] + split, ids[0])
+    tl.store(racers[1] + RACERS + split, ids[1])
+    tl.store(racers[2] + split, logits[0])
+    tl.store(racers[2] + RACERS + split, logits[1])

@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.overlap import let_next_begin
+from draftproof.kernels.device.exceptions import read_exceptions
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
-from draftproof.kernels.device.read import first_of_split, read_split
+from draftproof.kernels.device.read import first_of_split, read_split, store_found
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 
 
@@ -18,7 +19,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced."""
     num_splits = num_plain_splits + HAS_SPECIAL
     row_index = tl.program_id(0) // num_splits
-    split = tl.program_id(0) % num_splits
+    split = split_of(tl.program_id(0) % num_splits, num_plain_splits, HAS_SPECIAL)
     let_next_begin(OVERLAP)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND)
@@ -27,10 +28,27 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     noise = noise_of(row_index, request, row_params, request_params)
     scale = scale_of(tl.load(request_params[0] + request))
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
-    read_split(row, quads_ptr, coming, noise, scale, races, split,
-               scratch[0] + row_index * TILES, scratch[1] + row_index * TILES,
-               scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS),
-               (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
-                scratch[4] + row_index * (2 * RACERS)), RACERS, num_plain, tiles_per_split,
-               exceptions[2], vocab_size, num_plain_splits, TILE, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, RACE,
-               MASS, GROUPS)  # fmt: skip
+    tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
+    group_max = scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS)
+    found, faulty = read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max,
+                               num_plain, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN, HAS_ALLOWED,
+                               HAS_SPECIAL, RACE, MASS, GROUPS, OVERLAP)  # fmt: skip
+    if HAS_SPECIAL:
+        if split == num_plain_splits:
+            wait_for_previous(OVERLAP)
+            found, faulty = read_exceptions(
+                row, row_index, request, exceptions, noise, scale, races,
+                (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS), vocab_size, TILE,
+                HAS_ALLOWED, RACE, MASS, GROUPS)  # fmt: skip
+    if RACE:
+        store_found(found, faulty, (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
+                                    scratch[4] + row_index * (2 * RACERS)), split, RACERS)  # fmt: skip
+
+
+@triton.jit
+def split_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
+    """The split that one of a row's programs reads: the exceptions' is the last one, and begins first."""
+    split = program
+    if HAS_SPECIAL:
+        split = tl.where(program == 0, num_plain_splits, program - 1)
+    return split

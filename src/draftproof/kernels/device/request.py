@@ -37,10 +37,12 @@ def scale_of(temperature):
 @triton.jit
 def row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED: tl.constexpr,
            HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """(logits, allowed words, special words, exceptions' ids, exceptions' logits) of one row, as pointers.
+    """(logits, allowed bits, special bits, exceptions' ids, exceptions' logits) of one row, as pointers.
 
-    masks: (allowed [rows, W], its stride, special [requests, W], its stride).
-    exceptions: (ids [requests, E], logits [rows, E], E).
+    masks: (allowed [rows, W], its stride, special [requests, W], its stride), bytes of eight tokens each.
+    exceptions: (ids [requests, E], logits [rows, E], E, how many entries may hold a token, biases [requests, E], twice
+    the output's counts and 1 for seen tokens [requests, E], drafted ids [requests, N], ancestors [rows, N], N,
+    repetition, frequency, presence [requests]).
     """
     index = row_index.to(tl.int64)
     allowed, special, exception_ids, exception_logits = logits, logits, logits, logits

@@ -1,8 +1,9 @@
 """How a row's processed logits are read: by quads of tokens in the pass over everything, by tiles afterwards.
 
-A row is (logits at the row, allowed words, special words, exceptions' ids, exceptions' logits). Tokens that are not
-allowed are -inf. Special tokens (penalised, biased: few) are -inf among the plain tiles, and come again with their
-processed logits in the tiles of exceptions, whose numbers follow those of the plain ones.
+A row is (logits at the row, allowed bits, special bits, exceptions' ids, exceptions' logits); bits are read as bytes of
+eight tokens. Tokens that are not allowed are -inf. Special tokens (penalised, biased: few) are -inf among the plain
+tiles, and come again with their processed logits in the tiles of exceptions, whose numbers follow those of the plain
+ones.
 """
 
 import triton
@@ -59,25 +60,46 @@ def load_quads(quads_ptr, logits_ptr, quad, num_quads, vocab_size, PACKED: tl.co
 
 
 @triton.jit
-def plain_bits(row, quad, num_quads, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
-    """[QUADS] int32 whose bits 0..3 say which of a quad's tokens are allowed and not special."""
-    bits = tl.full(quad.shape, 15, tl.int32)
+def plain_bits(row, eighth, inside, asks_special, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """int32 whose bits 0..7 say which of eight tokens are allowed and not special (none is, if not asks_special)."""
+    bits = tl.full(eighth.shape, 255, tl.int32)
     if HAS_ALLOWED:
-        bits = bits & (tl.load(row[1] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))
+        bits = tl.load(row[1] + eighth, mask=inside, other=0).to(tl.int32)
     if HAS_SPECIAL:
-        bits = bits & ~(tl.load(row[2] + quad // 8, mask=quad < num_quads, other=0) >> (4 * (quad % 8)))
+        if asks_special:
+            bits = bits & ~tl.load(row[2] + eighth, mask=inside, other=0).to(tl.int32)
     return bits
+
+
+@triton.jit
+def plain_of_tile(row, tile, end, asks_special, GROUP: tl.constexpr, SLOTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                  HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """`plain_bits` [GROUP, SLOTS / 2] of a tile's quads, up to quad `end`.
+
+    A lane that holds two quads side by side loads the one byte of both, so that nothing changes lanes.
+    """
+    HALF: tl.constexpr = SLOTS // 2
+    eighth = tile * (GROUP * HALF) + tl.arange(0, GROUP)[:, None] * HALF + tl.arange(0, HALF)[None, :]
+    # Not known to be aligned: else a lane would load several bytes of one word.
+    return plain_bits(row, tl.multiple_of(eighth, [1, 1]), 2 * eighth < end, asks_special, HAS_ALLOWED, HAS_SPECIAL)
 
 
 @triton.jit
 def plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
     """Logits of a quad's four tokens, -inf where they are not allowed or special."""
     if HAS_ALLOWED or HAS_SPECIAL:
-        bits = plain_bits(row, quad, num_quads, HAS_ALLOWED, HAS_SPECIAL)
-        z0 = tl.where((bits & 1) != 0, z0, -float("inf"))
-        z1 = tl.where((bits & 2) != 0, z1, -float("inf"))
-        z2 = tl.where((bits & 4) != 0, z2, -float("inf"))
-        z3 = tl.where((bits & 8) != 0, z3, -float("inf"))
+        bits = plain_bits(row, quad // 2, quad < num_quads, True, HAS_ALLOWED, HAS_SPECIAL)
+        z0, z1, z2, z3 = only(bits >> (4 * (quad % 2)), z0, z1, z2, z3)
+    return z0, z1, z2, z3
+
+
+@triton.jit
+def only(bits, z0, z1, z2, z3):
+    """Logits of a quad's four tokens, -inf where their bit isn't set."""
+    z0 = tl.where((bits & 1) != 0, z0, -float("inf"))
+    z1 = tl.where((bits & 2) != 0, z1, -float("inf"))
+    z2 = tl.where((bits & 4) != 0, z2, -float("inf"))
+    z3 = tl.where((bits & 8) != 0, z3, -float("inf"))
     return z0, z1, z2, z3
 
 
@@ -90,15 +112,21 @@ def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, 
 
 
 @triton.jit
+def has_bit(bits, ids, inside):
+    """Whether the bits of tokens are set; read where `inside`."""
+    return ((tl.load(bits + ids // 8, mask=inside, other=0).to(tl.int32) >> (ids % 8)) & 1) != 0
+
+
+@triton.jit
 def load_places(row, places, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(z float32, token ids int32) at `places` (any shape), tile * TILE + place in it; -inf where no token is."""
     ids = places
     plain = places < vocab_size
     if HAS_ALLOWED:
-        plain = plain & (((tl.load(row[1] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) != 0)
+        plain = plain & has_bit(row[1], ids, plain)
     if HAS_SPECIAL:
-        plain = plain & (((tl.load(row[2] + ids // 32, mask=plain, other=0) >> (ids % 32)) & 1) == 0)
+        plain = plain & ~has_bit(row[2], ids, plain)
     z = tl.load(row[0] + ids, mask=plain, other=-float("inf")).to(tl.float32)
     if HAS_SPECIAL:
         place = places - num_plain * TILE

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.exceptions import Changes, Exceptions, exceptions_of
+from draftproof.kernels.common import common_arguments
+from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.verdict import KernelVerdict
 
@@ -57,7 +58,7 @@ class KeyedKernel:
         allowed: torch.Tensor | None = None,
         changes: Changes | None = None,
     ) -> KernelVerdict:
-        """Runs the three kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn.
+        """Runs the kernels. allowed: [rows, ceil(V / 32)] int32, a set bit for each token that may be drawn.
 
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
@@ -65,50 +66,32 @@ class KeyedKernel:
         from draftproof.kernels.keyed.triton import pick_kernel, walk_kernel
 
         plan, verdict = self._plan, self._verdict
-        row_params = (rows.request, rows.position, rows.word)
-        request_params = (
-            requests.temperature, requests.top_k, requests.top_p, requests.min_score, requests.seed_low,
-            requests.seed_high, requests.sample_index,
-        )  # fmt: skip
-        has_allowed = allowed is not None
-        num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
-        if num_exceptions != plan.num_exceptions:
-            raise ParameterError(
-                "changes", f"{num_exceptions} special tokens", f"{plan.num_exceptions}, as the kernel was made for"
-            )
-        special, exceptions = rows.request, (rows.request, logits, 0)
-        if changes is not None and num_exceptions:
-            special, ids, processed = exceptions_of(
-                logits, rows, changes, plan.vocab_size, allowed, plan.tile, self._exceptions
-            )
-            exceptions = (ids, processed, ids.shape[1])
-        words = rows.request if allowed is None else allowed
-        masks = (words, words.stride(0) if has_allowed else 0, special, special.stride(0) if num_exceptions else 0)
-        flags = {"HAS_ALLOWED": has_allowed, "HAS_SPECIAL": num_exceptions > 0, "OVERLAP": plan.overlaps}
-        sizes = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers}
+        common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
+        given = common.given
+        sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers, **common.flags}
         quads = plan.quads(logits)
         read_kernel[(plan.num_rows * plan.num_racers,)](
-            logits, quads, logits.stride(0), quads.stride(0), row_params, request_params, masks, exceptions,
-            self._scratch, plan.num_plain, plan.tiles_per_split, plan.vocab_size, plan.splits,
-            PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=requests.races,
-            MASS=requests.top_p_alone, GROUPS=requests.lists, num_warps=1, **sizes, **flags,
+            logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
+            plan.tiles_per_split, plan.vocab_size, plan.splits, PACKED=plan.packed, KIND=plan.kind,
+            EVEN=plan.vocab_size % 4 == 0, RACE=requests.races, MASS=requests.top_p_alone, GROUPS=requests.lists,
+            num_warps=1, **sizes, **common.of_read,
+            **(plan.at_most(88 if requests.top_p_alone else 72) if plan.num_exceptions and requests.races else {}),
         )  # fmt: skip
         shared = (
-            logits, logits.stride(0), row_params, request_params, masks, exceptions, self._scratch, self._drawn,
-            plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
+            *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
         )  # fmt: skip
         parts, warps = (plan.parts, _SUM_WARPS) if requests.top_p_alone else (1, 1)
         pick_kernel[(plan.num_rows * parts,)](
             *shared, GROUP=min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), LIST=plan.list_size,
             KEY_SHIFT=plan.key_shift,
-            PARTS=parts, TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=warps, **sizes, **flags,
+            PARTS=parts, TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=warps, **sizes,
             **plan.overlapping,
         )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
             KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=requests.top_p_alone or requests.lists, NODES=self._nodes,
-            TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **flags, **plan.overlapping,
+            TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **plan.overlapping,
         )  # fmt: skip
         return verdict
 

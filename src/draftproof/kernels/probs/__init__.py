@@ -8,7 +8,8 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import bound_rows, brackets_of, common_arguments, parts_of, rows_of
+from draftproof.kernels.bounds import bound_rows, brackets_of, parts_of, rows_of
+from draftproof.kernels.common import common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 
@@ -56,23 +57,23 @@ class TargetProbsKernel:
             given = f"{out.dtype} of shape {tuple(out.shape)}, strides {out.stride()}"
             allowed_out = f"float32 [{plan.num_rows}, >= {plan.vocab_size}], a row side by side"
             raise ParameterError("out", given, allowed_out)
-        common, flags = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
-        sizes: dict[str, Any] = {"TILE": plan.tile, **flags}
+        common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
+        sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags}
         quads = plan.quads(logits)
         read_kernel[(plan.num_rows * plan.num_racers,)](
-            logits, quads, logits.stride(0), quads.stride(0), *common[2:], self._scratch, plan.num_plain,
+            logits, quads, logits.stride(0), quads.stride(0), *common.given[2:], self._scratch, plan.num_plain,
             plan.tiles_per_split, plan.vocab_size, plan.splits, TILES=plan.tiles, RACERS=plan.racers,
             PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=False, MASS=requests.races,
-            GROUPS=requests.lists, num_warps=1, **sizes,
+            GROUPS=requests.lists, num_warps=1, **sizes, **common.of_read,
         )  # fmt: skip
         measure_kernel[(plan.num_rows,)](
-            common[2], common[3], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,
+            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,
             TILES=plan.tiles, TOP_P=requests.top_p_alone, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
         )  # fmt: skip
-        bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._rows[1], self._brackets,
+        bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows[1], self._brackets,
                    nodes=1, parts=self._parts, wanted=0)  # fmt: skip
         write_kernel[(plan.num_rows * plan.num_tiles,)](
-            *common, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0), num_warps=4,
+            *common.given, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0), num_warps=4,
             **sizes, **plan.overlapping,
         )  # fmt: skip
         return self._rows[0]

@@ -7,7 +7,7 @@ from draftproof.kernels.device.draw import OK, health, masses_of
 from draftproof.kernels.device.law import store_bracket
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
-from draftproof.kernels.device.rows import above, level, load_tiles, max_or_nan
+from draftproof.kernels.device.rows import above, has_bit, level, load_tiles, max_or_nan
 
 
 @triton.jit
@@ -51,8 +51,7 @@ def write_kernel(logits, stride, row_params, request_params, masks, exceptions, 
     writes = (ids >= 0) & (ids < vocab_size)
     if HAS_SPECIAL:
         if tile < num_plain:
-            words = tl.load(row[2] + ids // 32, mask=writes, other=0)
-            writes = writes & (((words >> (ids % 32)) & 1) == 0)
+            writes = writes & ~has_bit(row[2], ids, writes)
         else:
             place = (tile - num_plain) * TILE + tl.arange(0, TILE)[None, :]
             writes = writes & (place < exceptions[2])

@@ -7,7 +7,8 @@ from typing import Any, Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import bound_rows, brackets_of, common_arguments, parts_of, rows_of
+from draftproof.kernels.bounds import bound_rows, brackets_of, parts_of, rows_of
+from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.ratio.laws import DraftLaws
@@ -101,17 +102,17 @@ class RatioKernel:
         from draftproof.kernels.ratio.device.stop import chain_kernel
 
         plan, parts = self._plan, self._parts
-        common, flags = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
+        common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
         law = _LAWS[draft.kind]
         steps = draft.vocab_size.bit_length() if draft.kind == "sparse" else 0
         values = self._values(draft, rows)
         chain = (rows.offsets, rows.drafted)
         temperature = rows.request if draft.temperature is None else draft.temperature
-        sizes: dict[str, Any] = {"TILE": plan.tile, **flags, **plan.overlapping}
+        sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags, **plan.overlapping}
         tiles = {"TILES": plan.tiles}
-        head = (*common, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
+        head = (*common.given, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
-                  values, temperature, requests, flags, law)  # fmt: skip
+                  values, temperature, requests, law)  # fmt: skip
         draft_plan = self._draft_plan or plan
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
@@ -121,7 +122,7 @@ class RatioKernel:
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
         where: dict[str, Any] = {"NODES": self._nodes, "PARTS": parts, "BLOCK": self._block}
-        bound_rows(plan, rows, requests, common, flags, self._scratch, self._rows, self._node_state[6], self._brackets,
+        bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state[6], self._brackets,
                    nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
             chain_kernel[(rows.num_requests,)](
@@ -158,14 +159,13 @@ def read_pair(
     draft_plan: Plan | None,
     logits: torch.Tensor,
     draft: DraftLaws,
-    common: tuple[Any, ...],
+    common: Common,
     scratch: tuple[torch.Tensor, ...],
     draft_scratch: tuple[torch.Tensor, ...],
     chain: tuple[Any, ...],
     values: tuple[Any, ...],
     temperature: torch.Tensor,
     requests: Requests,
-    flags: dict[str, bool],
     law: int,
 ) -> None:
     """Launches the one read of the target's rows and, for a law from logits, of the draft's."""
@@ -177,10 +177,11 @@ def read_pair(
         draft_quads = draft_plan.quads(draft.values)
     draft_splits = 0 if draft_plan is None else draft_plan.splits
     read_pair_kernel[(plan.num_rows * (plan.num_racers + draft_splits),)](
-        common[0], quads, common[1], quads.stride(0), *common[2:], scratch, plan.num_plain, plan.tiles_per_split,
-        plan.vocab_size, plan.splits, chain, values, draft_quads, draft_quads.stride(0), temperature, draft_scratch,
-        sizes.num_plain, sizes.tiles_per_split, draft_splits, TILE=plan.tile, TILES=plan.tiles, RACERS=plan.racers,
-        PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
+        logits, quads, logits.stride(0), quads.stride(0), *common.given[2:], scratch, plan.num_plain,
+        plan.tiles_per_split, plan.vocab_size, plan.splits, chain, values, draft_quads, draft_quads.stride(0),
+        temperature, draft_scratch, sizes.num_plain, sizes.tiles_per_split, draft_splits, TILE=plan.tile,
+        TILES=plan.tiles, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
         DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
-        LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1, **flags,
+        LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1,
+        **common.flags, **common.of_read,
     )  # fmt: skip

@@ -4,10 +4,12 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.bound_kernels import place_of
-from draftproof.kernels.device.overlap import let_next_begin
+from draftproof.kernels.device.exceptions import read_exceptions
+from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.ratio import LOGITS
 from draftproof.kernels.device.read import first_of_split, read_split
+from draftproof.kernels.device.read_kernel import split_of
 from draftproof.kernels.device.request import noise_of, row_of, scale_of
 
 
@@ -15,7 +17,7 @@ from draftproof.kernels.device.request import noise_of, row_of, scale_of
 def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions, scratch,
                      num_plain, tiles_per_split, vocab_size, num_plain_splits, draft, values, draft_quads,
                      draft_quad_stride, draft_temperature, draft_scratch, draft_tiles, draft_tiles_per_split,
-                     draft_splits, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+                     draft_splits, TILE: tl.constexpr, TILES: tl.constexpr,
                      PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, DRAFT_TILES: tl.constexpr,
                      DRAFT_PACKED: tl.constexpr, DRAFT_KIND: tl.constexpr, DRAFT_EVEN: tl.constexpr,
                      DRAFT_TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
@@ -29,6 +31,8 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
     num_splits = num_target + draft_splits
     row_index = tl.program_id(0) // num_splits
     split = tl.program_id(0) % num_splits
+    if split < num_target:
+        split = split_of(split, num_plain_splits, HAS_SPECIAL)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND)
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
@@ -36,12 +40,17 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
     if split < num_target:
         scale = scale_of(tl.load(request_params[0] + request))
         row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
-        read_split(row, quads_ptr, coming, noise, scale, False, split,
-                   scratch[0] + row_index * TILES, scratch[1] + row_index * TILES,
-                   scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS),
-                   (scratch[2], scratch[3], scratch[4]), RACERS, num_plain, tiles_per_split, exceptions[2], vocab_size,
-                   num_plain_splits, TILE, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, False, MASS,
-                   GROUPS)  # fmt: skip
+        tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
+        group_max = scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS)
+        read_split(row, quads_ptr, coming, noise, scale, False, split, tile_max, tile_mass, group_max, num_plain,
+                   tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, False, MASS,
+                   GROUPS, OVERLAP)  # fmt: skip
+        if HAS_SPECIAL:
+            if split == num_plain_splits:
+                wait_for_previous(OVERLAP)
+                read_exceptions(row, row_index, request, exceptions, noise, scale, False,
+                                (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS),
+                                vocab_size, TILE, HAS_ALLOWED, False, MASS, GROUPS)  # fmt: skip
     elif LAW == LOGITS:
         if local < num_nodes:
             index = row_index - request
@@ -52,6 +61,6 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
                                         DRAFT_PACKED, DRAFT_KIND)  # fmt: skip
             read_split((start, start, start, start, start), draft_ptr, first_tile, noise, scale, False,
                        split - num_target, draft_scratch[0] + index * DRAFT_TILES,
-                       draft_scratch[1] + index * DRAFT_TILES, scratch[8], (scratch[2], scratch[3], scratch[4]), RACERS,
-                       draft_tiles, draft_tiles_per_split, 0, values[4], draft_splits, DRAFT_TILE, DRAFT_PACKED,
-                       DRAFT_KIND, DRAFT_EVEN, False, False, False, True, False)  # fmt: skip
+                       draft_scratch[1] + index * DRAFT_TILES, scratch[8], draft_tiles, draft_tiles_per_split,
+                       values[4], DRAFT_TILE, DRAFT_PACKED, DRAFT_KIND, DRAFT_EVEN, False, False, False, True, False,
+                       OVERLAP)  # fmt: skip

@@ -1,0 +1,71 @@
+"""A row's special tokens: processed one by one, raced, and written as tiles that stand behind the plain ones."""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.noise import field_at, score
+from draftproof.kernels.device.race import SLOTS, nothing_found, ranked
+from draftproof.kernels.device.rows import coarse, has_bit, level, max_or_nan
+
+PART = tl.constexpr(128)  # tokens that are processed at once
+
+
+@triton.jit
+def read_exceptions(row, row_index, request, exceptions, noise, scale, races, tiles, vocab_size, TILE: tl.constexpr,
+                    HAS_ALLOWED: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr,
+                    GROUPS: tl.constexpr):  # fmt: skip
+    """(what is found among a row's special tokens, whether one is NaN); writes their logits, and their tiles' numbers.
+
+    exceptions: see request.py. tiles: where the first of their tiles has its (maximum, mass, groups' maxima).
+    races, and what is written under MASS and GROUPS: as in `read_split`.
+    """
+    found = nothing_found()
+    num_entries = exceptions[2]
+    for start in range(0, exceptions[3], PART):
+        ids, z = processed(row, row_index, request, start + tl.arange(0, PART), exceptions, HAS_ALLOWED)
+        tl.store(row[4] + start + tl.arange(0, PART), z)
+        if RACE:
+            if races:
+                found = ranked(z, ids, score(z * scale, field_at(ids, noise)), found, vocab_size)
+    for start in range(tl.cdiv(exceptions[3], PART) * PART, num_entries, PART):
+        tl.store(row[4] + start + tl.arange(0, PART), tl.full((PART,), -float("inf"), tl.float32))
+    tl.debug_barrier()
+    faulty = found[0][0] != found[0][0]
+    for chunk in range(0, num_entries // TILE):
+        z = tl.load(row[4] + chunk * TILE + tl.arange(0, TILE))
+        largest = max_or_nan(z)
+        faulty = faulty | (largest != largest)
+        tl.store(tiles[0] + chunk, largest)
+        if GROUPS:
+            if races == 0:
+                of_group = tl.max(tl.max(tl.reshape(z, (TILE // (4 * SLOTS), SLOTS, 4)), 2), 0)
+                tl.store(tiles[2] + chunk * SLOTS + tl.arange(0, SLOTS), coarse(of_group))
+        if MASS:
+            tl.store(tiles[1] + chunk, tl.sum(tl.exp2(tl.fma(z, scale, -level(largest, scale))), 0))
+    return found, faulty
+
+
+@triton.jit
+def processed(row, row_index, request, entry, exceptions, HAS_ALLOWED: tl.constexpr):
+    """(ids, logits) [PART] of entries, after bias, penalties and mask; (-1, -inf) for those without a token."""
+    nodes, num_nodes = exceptions[6], exceptions[8]
+    ids = tl.load(row[3] + entry)
+    there = ids >= 0
+    at = request.to(tl.int64) * exceptions[2] + entry
+    seen = tl.load(exceptions[5] + at)
+    counts = seen >> 1
+    for node in range(0, num_nodes):
+        other = tl.load(nodes + request * num_nodes + node)
+        above = tl.load(exceptions[7] + row_index * num_nodes + node) != 0
+        counts += ((ids == other) & above).to(tl.int32)
+    z = tl.load(row[0] + ids, mask=there, other=-float("inf")).to(tl.float32) + tl.load(exceptions[4] + at)
+    repetition = tl.load(exceptions[9] + request)
+    repeated = tl.where(z > 0, tl.div_rn(z, tl.zeros(z.shape, tl.float32) + repetition), z * repetition)
+    z = tl.where(((seen & 1) != 0) | (counts > 0), repeated, z)
+    # A product that is rounded before it is taken away, as the host does it: + 0.0 keeps it from being fused.
+    z = z - tl.fma(counts.to(tl.float32), tl.load(exceptions[10] + request), 0.0)
+    z = z - tl.where(counts > 0, tl.load(exceptions[11] + request), 0.0)
+    drawn = there
+    if HAS_ALLOWED:
+        drawn = drawn & has_bit(row[1], ids, there)
+    return ids, tl.where(drawn, z, -float("inf"))
