@@ -33,9 +33,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kernels": BASE | {"kernels"},
     # A draft model is a target of the drafter's own: loaded, and driven through the interface alone. Learned drafters
     # keep keys and values of their own in the targets' cache, and know the embedded model, which we have trained for.
+    # On the device their layers run as the targets' static forwards do.
     "drafters": VERIFY
     | {"grammar", "drafters"}
-    | {f"targets.{name}" for name in ("base", "load", "cache", "masks", "embedded")},
+    | {f"targets.{name}" for name in ("base", "load", "cache", "cpu_linear", "masks", "embedded")}
+    | {f"targets.static.{name}" for name in ("attention", "following", "operations", "steps", "tables")},
     "targets": VERIFY | {"targets"},
     "engine": ENGINE,
     "outputs": ENGINE | {"outputs", "chat"},

@@ -9,7 +9,7 @@ from tests.engine.ahead.running import PARAMS, PROMPTS, TOKENS, bench_of, drafte
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("method", [None, "dflash", "dspark"])
+@pytest.mark.parametrize("method", [None, "dflash", "dspark", "dspark half"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_invariant_targets_say_the_same_with_everything_on_and_off(tmp_path, method, dtype):
     def target():
@@ -29,7 +29,7 @@ def test_invariant_targets_say_the_same_with_everything_on_and_off(tmp_path, met
     assert texts([alone]) == texts(expected[:1])
 
 
-@pytest.mark.parametrize("method", ["dflash", "dspark"])
+@pytest.mark.parametrize("method", ["dflash", "dspark half"])
 def test_a_graph_does_what_its_calls_do(tmp_path, method, monkeypatch):
     captured = said(bench_of(target_of(device="cuda"), method, tmp_path, ahead=True))
     monkeypatch.setattr(AheadStep, "_capture", lambda step: None)

@@ -28,14 +28,17 @@ def tiny_target(num_slots: int = 2, *, invariant: bool = True, dtype: torch.dtyp
 
 
 def write_drafter(method: str, folder: Path, *, block_size: int = 16, seed: int = 5, **changes: Any) -> str:
-    """A folder with random weights; `changes` are keys of its config.json."""
+    """A folder with random weights; `changes` are keys of its config.json.
+
+    method: one of METHODS, or "dspark half", whose vocabulary is every other token of the target's.
+    """
     config, shapes = _config_and_shapes(method, block_size)
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in shapes.items():
         values = 0.3 * torch.randn(shape, generator=generator)
         tensors[name] = 1.0 + values if "norm" in name and len(shape) == 1 else values
-    if method == "eagle3":
+    if method in ("eagle3", "dspark half"):
         ids = torch.arange(0, VOCAB_SIZE, 2)
         tensors["d2t"] = ids - torch.arange(len(ids))
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,10 +70,15 @@ def _config_and_shapes(method: str, block_size: int) -> tuple[dict[str, Any], di
     for index in range(2):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer(HIDDEN, 48, norms=True).items()}
     inner = {"mask_token_id": VOCAB_SIZE - 1, "target_layer_ids": [1, 3]}
-    if method == "dspark":
-        shapes |= {"markov_head.markov_w1.weight": (VOCAB_SIZE, 6), "markov_head.markov_w2.weight": (VOCAB_SIZE, 6)}
+    if method.startswith("dspark"):
+        size = VOCAB_SIZE // 2 if method == "dspark half" else VOCAB_SIZE
+        shapes |= {"markov_head.markov_w1.weight": (VOCAB_SIZE, 6), "markov_head.markov_w2.weight": (size, 6)}
         shapes |= {"confidence_head.proj.weight": (1, HIDDEN + 6), "confidence_head.proj.bias": (1,)}
         heads = {"markov_rank": 6, "enable_confidence_head": True, "confidence_head_with_markov": True}
+        if method == "dspark half":
+            whose = {"speculators_model_type": "dspark", "transformer_layer_config": KEYS, "sample_from_anchor": True}
+            taps = {"aux_hidden_state_layer_ids": [2, 4], "mask_token_id": VOCAB_SIZE - 1, "draft_vocab_size": size}
+            return whose | taps | heads | {"block_size": block_size}, shapes
         return KEYS | {"block_size": block_size, "num_anchors": 8} | inner | heads, shapes
     config = KEYS | {"block_size": block_size, "dflash_config": inner, "architectures": ["DFlashDraftModel"]}
     if method == "dflash 2":

@@ -13,7 +13,7 @@ from draftproof.drafters import make_drafter
 from draftproof.engine.ahead.loop import AheadLoop
 from draftproof.engine.request import Request
 from draftproof.targets.hf import HFTarget
-from tests.drafters.learned.tiny import write_drafter
+from tests.drafters.learned.tiny import config_method, write_drafter
 from tests.engine.requests import CHAIN, Bench
 from tests.targets.models import random_ids, tiny_model
 
@@ -47,6 +47,7 @@ def bench_of(target: Any, method: str | None, folder: Path, *, ahead: bool, **en
         path = folder / method
         if not path.exists():
             write_drafter(method, path, block_size=TOKENS + 1)
+        method = config_method(method)
         config = SpeculativeConfig(method=method, model=str(path), num_speculative_tokens=TOKENS, draft_length="fixed")
         drafter = make_drafter(config, target, None, CHAIN)
     bench = Bench(target=target, drafter=drafter, tokens=TOKENS, async_scheduling=False, **engine)

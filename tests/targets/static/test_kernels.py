@@ -7,6 +7,7 @@ import torch
 
 from draftproof.targets.static import attention, reference
 from draftproof.targets.static.attention import Attention, Shape
+from draftproof.targets.static.following import ChainTables
 from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations
 from draftproof.targets.static.tables import Bucket, Kind, Tables, num_links, plan_of
 from tests.targets.static.forwards import CASES, LENGTHS
@@ -46,6 +47,30 @@ def test_attention_is_the_rule(case, groups, dim, value_dim, invariant, window):
     found = attend.launch(query, keys, values, tables, 0.3)
     used = sum(len(request.token_ids) for request in CASES[case])
     torch.testing.assert_close(found[:used], expected[:used], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("groups", "window"), [(2, None), (2, 8), (4, None)])
+def test_a_block_sees_all_of_itself(groups, window):
+    """Of 20 tokens: with four groups each row is cut into pieces."""
+    source, num_requests, width = torch.Generator().manual_seed(15), 3, 20
+    shape, most = Shape(2 * groups, 2, 8, 8, window), min(attention.most_tokens(groups), width)
+    bucket = Bucket(num_requests * width, attention.power_of_two(most), 16, 512, Kind.BLOCK, 0, False)
+    tables = Tables(bucket, DEVICE)
+    starts, offsets = torch.tensor(LENGTHS, dtype=torch.int32), torch.tensor(OFFSETS, dtype=torch.int32)
+    ChainTables(tables, num_requests, width, most).fill(torch.zeros(num_requests, width).int(), starts, offsets)
+    query = torch.randn(num_requests * width, 2 * groups, 8, generator=source)
+    keys, values = (torch.randn(2, 2048, 8, generator=source) for _ in range(2))
+    expected = []
+    for row, (length, offset) in enumerate(zip(LENGTHS, OFFSETS, strict=True)):
+        own = query[row * width : (row + 1) * width].transpose(0, 1)
+        seen = [part[:, offset : offset + length + width].repeat_interleave(groups, 0) for part in (keys, values)]
+        distance = torch.arange(length, length + width)[:, None] - torch.arange(length + width)
+        mask = distance.abs() < (window or 10**6)
+        out = torch.nn.functional.scaled_dot_product_attention(own, *seen, attn_mask=mask, scale=0.3)
+        expected.append(out.transpose(0, 1))
+    attend = Attention(shape, bucket, DEVICE, invariant=False)
+    for found in (attend(query, keys, values, tables, 0.3), attend.launch(query, keys, values, tables, 0.3)):
+        torch.testing.assert_close(found, torch.cat(expected), rtol=0, atol=2e-6)
 
 
 def test_a_query_has_the_same_bits_in_any_row():

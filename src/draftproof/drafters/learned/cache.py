@@ -17,7 +17,7 @@ _GROWTH_STEP = 256
 
 
 class DraftCache(Cache):
-    """[layers, slots, heads, columns, dim]. What a row holds beyond what was written for it is finite."""
+    """[layers, heads, slots, columns, dim]. What a row holds beyond what was written for it is finite."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class DraftCache(Cache):
     ) -> None:
         super().__init__(layers=[])
         self.num_layers, self.num_slots, self.capacity = num_layers, num_slots, 0
-        self._sizes = (num_layers, num_slots, num_heads)
+        self._sizes = (num_layers, num_heads, num_slots)
         self.keys = torch.zeros(*self._sizes, 0, key_dim, dtype=dtype, device=device)
         self.values = torch.zeros(*self._sizes, 0, value_dim, dtype=dtype, device=device)
         self.reserve(capacity)
@@ -65,31 +65,31 @@ class DraftCache(Cache):
         else:
             self._rows = torch.tensor(list(slots), device=device)
         if isinstance(self._rows, slice) and len(set(starts)) == 1:
-            self._write = (self._rows, slice(None), slice(starts[0], starts[0] + width))
+            self._write = (slice(None), self._rows, slice(starts[0], starts[0] + width))
         else:
             index = torch.tensor([list(slots), list(starts)], device=device)
             columns = index[1, :, None] + torch.arange(width, device=device)
-            self._write = (index[0, :, None], slice(None), columns)
+            self._write = (slice(None), index[0, :, None], columns)
 
-    def prepare_at(self, rows: torch.Tensor, columns: torch.Tensor, key_length: int) -> None:
-        """As `prepare`, by tensors: columns [n, width] of slots `rows` [n]. There is room (`reserve`)."""
-        self._rows, self._key_length = rows, key_length
-        self._write = (rows[:, None], slice(None), columns)
+    def columns(self, layer_idx: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """One layer's keys and values [heads, slots * capacity, dim], slot after slot: views."""
+        return self.keys[layer_idx].flatten(1, 2), self.values[layer_idx].flatten(1, 2)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write [rows, heads, width, dim]; return the rows' keys and values [rows, heads, key_length, dim]."""
         keys, values = self.keys[layer_idx], self.values[layer_idx]
-        plain = isinstance(self._write[0], slice)
         for buffer, states in ((keys, key_states), (values, value_states)):
-            # Two index arrays around a slice: numpy's rule puts the heads last.
-            buffer[self._write] = states.to(buffer.dtype) if plain else states.transpose(1, 2).to(buffer.dtype)
-        return keys[:, :, : self._key_length][self._rows], values[:, :, : self._key_length][self._rows]
+            buffer[self._write] = states.transpose(0, 1).to(buffer.dtype)
+        return self._read(keys), self._read(values)
+
+    def _read(self, buffer: torch.Tensor) -> torch.Tensor:
+        return buffer[:, self._rows, : self._key_length].transpose(0, 1)
 
     def entries(self, slot: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of the slot's first `length` columns, [layers, heads, length, dim]."""
-        return self.keys[:, slot, :, :length], self.values[:, slot, :, :length]
+        return self.keys[:, :, slot, :length], self.values[:, :, slot, :length]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Always 0: rows differ in length, and positions are given to the layers."""

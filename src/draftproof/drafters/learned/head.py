@@ -32,11 +32,11 @@ class TargetEnds:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[..., hidden] to [..., V], or [..., D] under a vocabulary map."""
-        if self._rows is not None:
-            return nn.functional.linear(hidden, self._rows)
+        # Some rows of a block lie apart in memory: as they are, the product would read the weights once for each block.
+        flat = hidden.reshape(-1, hidden.shape[-1])
         head: Any = self._head
-        out: torch.Tensor = head(hidden)
-        return out
+        out: torch.Tensor = nn.functional.linear(flat, self._rows) if self._rows is not None else head(flat)
+        return out.view(*hidden.shape[:-1], -1)
 
 
 def _output_weight(model: Any) -> torch.Tensor:

@@ -23,6 +23,7 @@ class VocabMap:
                 "the drafter was made for another target"
             )
         self.token_ids, self.vocab_size = token_ids, vocab_size
+        self._there: torch.Tensor | None = None
 
     @classmethod
     def read(cls, checkpoint: Checkpoint, draft_vocab_size: int, vocab_size: int) -> VocabMap:
@@ -47,5 +48,6 @@ class VocabMap:
     def expand(self, logits: torch.Tensor) -> torch.Tensor:
         """[..., D] to [..., vocab_size]; tokens that the drafter doesn't have get -inf."""
         out = logits.new_full((*logits.shape[:-1], self.vocab_size), -torch.inf)
-        out[..., self.token_ids.to(logits.device)] = logits
-        return out
+        if self._there is None or self._there.device != logits.device:
+            self._there = self.token_ids.to(logits.device)
+        return out.index_copy_(-1, self._there, logits)

@@ -14,14 +14,14 @@ import torch
 
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.static.steps import StaticSteps
-from draftproof.targets.static.tables import NO_COLUMN, Tables
+from draftproof.targets.static.tables import NO_COLUMN, Kind, Tables
 from draftproof.targets.taps import TapStore
 
 
 class ChainTables:
     """Writes a bucket's tables from tensors: `width` tokens for each of `num_requests` requests.
 
-    most: tokens of a row of attention.
+    most: tokens of a row of attention. In a bucket of the kind BLOCK every row reads all of its request's tokens.
     """
 
     def __init__(self, tables: Tables, num_requests: int, width: int, most: int) -> None:
@@ -32,11 +32,12 @@ class ChainTables:
         self._requests = torch.tensor([request for request, _ in pieces], device=device)
         self._begins = torch.tensor([begin for _, begin in pieces], device=device, dtype=torch.int32)
         firsts = torch.tensor([request * width + begin for request, begin in pieces], device=device)
-        self._sizes = torch.tensor([min(most, width - begin) for _, begin in pieces], device=device, dtype=torch.int32)
+        sizes = torch.tensor([min(most, width - begin) for _, begin in pieces], device=device, dtype=torch.int32)
+        self._ends = torch.full_like(sizes, width) if tables.bucket.kind == Kind.BLOCK else self._begins + sizes
         tables.all.zero_()
         tables.columns.fill_(NO_COLUMN)
         self._rows = tables.rows[: len(pieces)]
-        self._rows[:, 0], self._rows[:, 1], self._rows[:, 5] = firsts, self._sizes, firsts
+        self._rows[:, 0], self._rows[:, 1], self._rows[:, 5] = firsts, sizes, firsts
 
     def fill(self, tokens: torch.Tensor, starts: torch.Tensor, offsets: torch.Tensor) -> None:
         """tokens [requests, width]; starts, offsets [requests] int32: the slots' lengths and first columns."""
@@ -45,10 +46,10 @@ class ChainTables:
         tables.ids[:count] = tokens.flatten()
         tables.positions[:count] = positions.flatten()
         tables.columns[:count] = (positions + offsets[:, None]).flatten()
-        base = starts[self._requests] + self._begins
+        own_starts = starts[self._requests]
         self._rows[:, 2] = offsets[self._requests]
-        self._rows[:, 3] = base
-        self._rows[:, 4] = base + self._sizes
+        self._rows[:, 3] = own_starts + self._begins
+        self._rows[:, 4] = own_starts + self._ends
 
 
 class FollowingForward:

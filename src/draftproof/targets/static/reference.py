@@ -31,7 +31,7 @@ def attend(
         for token in range(first, first + count):
             seen = visible[token - first]
             if window is not None:
-                seen = seen & (tables.positions[token] - positions < window)
+                seen = seen & ((tables.positions[token] - positions).abs() < window)
             padded = KEY_STEP * -(-(int(seen.nonzero().max()) + 1) // KEY_STEP)
             places = torch.nn.functional.pad(columns[:padded], (0, max(padded - total, 0)))
             hidden = ~torch.nn.functional.pad(seen[:padded], (0, max(padded - total, 0)))
@@ -48,6 +48,8 @@ def _visible(
     """[count, total] booleans: may the token see the key? And the keys' positions [total]."""
     device = tables.rows.device
     keys = torch.arange(total, device=device)
+    if tables.bucket.kind == Kind.BLOCK:
+        return torch.ones(count, total, dtype=torch.bool, device=device), keys
     if tables.bucket.kind != Kind.TREE:
         last = total - count + torch.arange(count, device=device)
         return keys <= last[:, None], keys

@@ -8,6 +8,7 @@ sees of these depends on the kind of forward:
 - TREE: those whose bit is set in the token's `words`.
 - PATH: as CHAIN, and key base + d is read from the column that `links[row, d]` names: a node of a tree, a row of its
   own, reads its ancestors where a chain has them, so that its sums have the chain's order (invariant execution).
+- BLOCK: all keys of the row, those behind it too: a block drafter's. A window then counts in both directions.
 
 Tokens beyond `num_tokens` are padding: nothing of theirs is written to the cache, and no row has them.
 """
@@ -41,6 +42,7 @@ class Kind(IntEnum):
     CHAIN = 0
     TREE = 1
     PATH = 2
+    BLOCK = 3
 
 
 @dataclass(frozen=True, slots=True)

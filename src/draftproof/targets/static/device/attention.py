@@ -15,6 +15,7 @@ import triton.language as tl
 CHAIN = tl.constexpr(0)
 TREE = tl.constexpr(1)
 PATH = tl.constexpr(2)
+BLOCK = tl.constexpr(3)
 NO_WINDOW = tl.constexpr(0)
 
 
@@ -48,7 +49,12 @@ def _visible(
             key_positions = tl.where(inside >= 0, within, keys)
             seen = seen & (own[:, None] - key_positions[None, :] < WINDOW)
         return seen
-    seen = keys[None, :] - (total - count) <= places[:, None]
+    if KIND == BLOCK:
+        seen = (keys[None, :] < total) & (places[:, None] < count)
+        if WINDOW != NO_WINDOW:
+            seen = seen & (keys[None, :] - own[:, None] < WINDOW)
+    else:
+        seen = keys[None, :] - (total - count) <= places[:, None]
     if WINDOW != NO_WINDOW:
         seen = seen & (own[:, None] - keys[None, :] < WINDOW)
     return seen
