@@ -3,15 +3,19 @@
 Several steps with the cache kept between them, one sequence at a time and two of different lengths at once.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned import load
 from draftproof.drafters.learned.block_drafter import BlockDrafter
-from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
+from draftproof.drafters.learned.modules import Linear
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain
+from draftproof.targets.cpu_linear import PackedLinear
 from tests.drafters.learned.stub import GOLDENS, Golden
 
 NAMES = sorted(path.stem for path in GOLDENS.glob("*.safetensors"))
@@ -25,8 +29,8 @@ def test_every_package_has_goldens():
 
 
 def loaded(golden, folder, target):
-    load = load_block_drafter if golden.method in ("dflash", "dspark") else load_chain_drafter
-    return load(str(golden.write_checkpoint(folder)), target, SamplerChain(), method=golden.method)
+    opened = load.load_block_drafter if golden.method in ("dflash", "dspark") else load.load_chain_drafter
+    return opened(str(golden.write_checkpoint(folder)), target, SamplerChain(), method=golden.method)
 
 
 def request(target, slot, context_ids, num_tokens):
@@ -49,12 +53,26 @@ def watch(drafter):
     return seen
 
 
+def packed_output(target):
+    """A target whose output layer is packed, as those that `load_target` packs have it."""
+    if isinstance(target.model, SimpleNamespace):
+        output = PackedLinear(target.model.get_output_embeddings().weight, None)
+        target.model.get_output_embeddings = lambda: output
+
+
+@pytest.mark.parametrize("packs", [False, True], ids=["", "packed"])
 @pytest.mark.parametrize("together", [False, True], ids=["batch 1", "ragged batch"])
 @pytest.mark.parametrize("name", NAMES)
-def test_parity(name, together, tmp_path):
+def test_parity(name, together, packs, tmp_path, monkeypatch):
     golden = Golden(name)
     target = golden.target(2 if name == "transformers_mtp" else 6)
+    monkeypatch.setattr(load, "should_pack", lambda dtype, device, invariant: packs)
+    if packs:
+        packed_output(target)
     drafter = loaded(golden, tmp_path, target)
+    kinds = {type(module) for module in drafter.model.modules()}
+    assert (PackedLinear in kinds) == packs
+    assert not packs or not kinds & {Linear, torch.nn.Linear}
     seen = watch(drafter)
     is_block = isinstance(drafter, BlockDrafter)
     num_tokens = len(next(iter(golden.facts["tokens"].values())))

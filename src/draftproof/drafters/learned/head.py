@@ -11,6 +11,7 @@ from draftproof.drafters.learned.checkpoint import Checkpoint
 from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, UnsupportedModelError
 from draftproof.targets.base import TappedTarget
+from draftproof.targets.cpu_linear import PackedLinear
 
 _NUM_COMPARED = 16
 
@@ -25,10 +26,14 @@ class TargetEnds:
         self.vocab = vocab
         self._head = own_head
         self._rows: torch.Tensor | None = None
-        if own_head is None and vocab is not None:
-            self._rows = _output_weight(model)[vocab.token_ids.to(self.table.device)]
-        elif own_head is None:
-            self._head = model.get_output_embeddings()
+        if own_head is None:
+            output = model.get_output_embeddings()
+            if vocab is None:
+                self._head = output
+            else:
+                self._rows = _output_weight(model)[vocab.token_ids.to(self.table.device)]
+                if isinstance(output, PackedLinear):
+                    self._head, self._rows = PackedLinear(self._rows, None), None
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[..., hidden] to [..., V], or [..., D] under a vocabulary map."""

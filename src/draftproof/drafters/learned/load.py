@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from draftproof.config import SpeculativeConfig
 from draftproof.drafters.base import Drafter
@@ -25,6 +26,7 @@ from draftproof.drafters.learned.drawing import Drawing
 from draftproof.drafters.learned.eagle3 import ChainModel, Eagle3Model
 from draftproof.drafters.learned.head import TargetEnds, check_same_target
 from draftproof.drafters.learned.layout import BlockLayout, tell
+from draftproof.drafters.learned.modules import Linear
 from draftproof.drafters.learned.mtp import MTPModel
 from draftproof.drafters.learned.own import own_drafter
 from draftproof.drafters.learned.packaging import block_layouts
@@ -33,6 +35,7 @@ from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 from draftproof.sampling import SamplerChain
 from draftproof.targets.base import TappedTarget
+from draftproof.targets.cpu_linear import pack_linears, should_pack
 
 _NOT_THE_DRAFTERS = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "rotary_emb.", "mask_embedding")
 
@@ -72,7 +75,7 @@ def load_chain_drafter(model: str, target: Any, chain: SamplerChain, *, method: 
     text = target.model.config.get_text_config(decoder=True)
     build = _eagle3 if method == "eagle3" else _mtp
     module = build(checkpoint, target, int(text.num_hidden_layers), int(text.hidden_size))
-    module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    module = _for_target(module, target)
     size = module.layout.draft_vocab_size
     vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
     ends = TargetEnds(target, vocab, getattr(module, "lm_head", None))
@@ -128,7 +131,7 @@ def load_block_drafter(
         if layout.mask_token_id >= len(target.model.get_input_embeddings().weight):
             raise ModelError(f"{where}: mask_token_id={layout.mask_token_id} is beyond the target's embedding")
         load_into(module, checkpoint, _rename(layout))
-        module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        module = _for_target(module, target)
         size = layout.draft_vocab_size
         vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
         ends = TargetEnds(target, vocab, module.lm_head)
@@ -140,6 +143,18 @@ def load_block_drafter(
     drafter = settled(layouts, build, target, where)
     tell(f"drafter {where}: {drafter.layout.describe()}")
     return drafter
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+def _for_target(module: _Module, target: Any) -> _Module:
+    """On the target's device, in its dtype; its products packed where that pays."""
+    module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    # A drafter that runs over fixed buffers has products of its own.
+    if not getattr(target, "is_static", False) and should_pack(target.dtype, target.device, invariant=False):
+        pack_linears(module, (nn.Linear, Linear))
+    return module
 
 
 def check_target(target: Any) -> None:
