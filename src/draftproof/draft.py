@@ -223,8 +223,12 @@ def _make(
     drawn_with: DrawnWith,
     anticipating: bool,
 ) -> Draft:
-    draft = object.__new__(Draft)
-    values = (start, token_ids, parents, laws, depths, drawn_with, anticipating)
-    for name, value in zip(Draft.__slots__, values, strict=True):
-        object.__setattr__(draft, name, value)
+    draft, put = object.__new__(Draft), object.__setattr__
+    put(draft, "start", start)
+    put(draft, "token_ids", token_ids)
+    put(draft, "parents", parents)
+    put(draft, "laws", laws)
+    put(draft, "depths", depths)
+    put(draft, "drawn_with", drawn_with)
+    put(draft, "anticipating", anticipating)
     return draft

@@ -108,30 +108,44 @@ class Request:
         logprobs: one for each of the verdict's tokens, if the request asked for them. laws: the rows of the draft; None
         where they stayed on the device, and no sampler's state asks for them.
         """
+        outcomes = [decision.outcome for decision in verdict.decisions]
+        rows = None if laws is None else [laws[node + 1] for node in (ROOT, *verdict.path)]
+        return self.take(verdict.token_ids, outcomes, num_drafted, logprobs, rows)
+
+    def take(
+        self,
+        token_ids: Sequence[int],
+        outcomes: Sequence[Outcome],
+        num_drafted: int,
+        logprobs: Sequence[TokenLogprobs] | None = None,
+        rows: Sequence[Row] | None = None,
+    ) -> list[Emitted]:
+        """As `commit`; outcomes and, where there are any, rows: one for each token."""
         kept: list[Emitted] = []
-        for index, (token_id, decision) in enumerate(zip(verdict.token_ids, verdict.decisions, strict=True)):
-            kept.append(Emitted(token_id, decision.outcome, logprobs[index] if logprobs else None))
-            self.stop = self.stop_rules.push(token_id, len(self.emitted) + len(kept))
+        num_before = len(self.emitted)
+        for index, token_id in enumerate(token_ids):
+            kept.append(Emitted(token_id, outcomes[index], None if logprobs is None else logprobs[index]))
+            self.stop = self.stop_rules.push(token_id, num_before + index + 1)
             if self.stop is not None:
                 break
         self.emitted += kept
-        token_ids = [token.token_id for token in kept]
-        self.context_ids += token_ids
+        own_ids = tuple(token_ids[: len(kept)])
+        self.context_ids += own_ids
         if self.grammar is not None:
-            self.grammar = self.grammar.committed(token_ids)
-        rows = None if laws is None else [laws[node + 1] for node in (ROOT, *verdict.path)][: len(kept)]
-        self._extend_history(token_ids, rows)
-        self.record.add(num_drafted, sum(token.from_draft for token in kept), len(kept))
+            self.grammar = self.grammar.committed(own_ids)
+        self._extend_history(own_ids, rows)
+        num_accepted = outcomes[: len(kept)].count(Outcome.ACCEPTED) if num_drafted else 0
+        self.record.add(num_drafted, num_accepted, len(kept))
         if self.first_token_s is None:
             self.first_token_s, self.num_first_pass = perf_counter(), len(kept)
         if self.stop is not None:
             self.finished_s = perf_counter()
         return kept
 
-    def _extend_history(self, token_ids: Sequence[int], rows: Sequence[Row] | None) -> None:
-        """rows: those that the tokens came from. A sampler's state that can't go on ends the request."""
+    def _extend_history(self, token_ids: tuple[int, ...], rows: Sequence[Row] | None) -> None:
+        """rows: those that the tokens came from, and more. A sampler's state that can't go on ends the request."""
         try:
-            laws = None if rows is None else [row for row in rows if isinstance(row, Law)]
+            laws = None if rows is None else [row for row in rows[: len(token_ids)] if isinstance(row, Law)]
             self.history = self.history.extended(token_ids, laws)
         except LawError as error:
             if self.stop is None:

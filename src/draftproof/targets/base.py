@@ -136,6 +136,10 @@ class HiddenStates(Protocol):
         """Room for so many positions in every slot."""
         ...
 
+    def check_open(self) -> None:
+        """Raises ModelError if they are no longer kept."""
+        ...
+
 
 class TappedTarget(Target, Protocol):
     """A target that learned drafters can be run on: a transformers `model` whose hidden states can be kept."""

@@ -193,10 +193,16 @@ class HFTarget:
         return self._runner.packs and self.supports_trees
 
     def request_taps(self, tap_ids: Sequence[int]) -> TapStore:
-        """Keep these hidden states from now on; see `taps.py`. Raises ParameterError and UnsupportedModelError."""
+        """Keep these hidden states from now on; see `taps.py`. Raises ParameterError and UnsupportedModelError.
+
+        The same ones are kept once, whoever asks; other ones take their place, and who reads the old store is told.
+        """
+        if self.taps is not None and self.taps.tap_ids == tuple(tap_ids):
+            return self.taps
+        store = TapStore(self.model, tap_ids, self.num_slots)
         if self.taps is not None:
             self.taps.close()
-        self.taps = TapStore(self.model, tap_ids, self.num_slots)
+        self.taps = store
         self._runner.taps = self.taps
         if self._runner.static is not None:
             self._runner.static.use_taps(self.taps)

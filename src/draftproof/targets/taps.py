@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from draftproof.errors import ParameterError, UnsupportedModelError
+from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 
 GROWTH_STEP = 256
 
@@ -45,6 +45,7 @@ class TapStore:
         self._num_slots, self._dtype, self._device = num_slots, model.dtype, model.device
         self.rows = torch.zeros(num_slots, 0, self.width, dtype=self._dtype, device=self._device)
         self._seen: dict[int, torch.Tensor] = {}
+        self._is_open = True
         self._hooks = [self._hook(tap, _module_of(tap, model, layers, norm)) for tap in self.tap_ids]
 
     @property
@@ -53,9 +54,18 @@ class TapStore:
         return len(self.tap_ids) * self.hidden_size
 
     def close(self) -> None:
-        """Take the hooks off the model."""
+        """Take the hooks off the model: another store is kept from now on."""
+        self._is_open = False
         for hook in self._hooks:
             hook.remove()
+
+    def check_open(self) -> None:
+        """Raises ModelError once another drafter's taps have taken this store's place."""
+        if not self._is_open:
+            raise ModelError(
+                f"the hidden states {list(self.tap_ids)} that this drafter reads are no longer kept: another drafter, "
+                "which reads others, was loaded for the same target; load the target once for each of them"
+            )
 
     def _hook(self, tap: int, module: nn.Module) -> Any:
         def keep(_: nn.Module, __: Any, output: Any) -> None:

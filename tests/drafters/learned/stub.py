@@ -38,6 +38,9 @@ class StubTarget:
         self.tap_ids = tuple(tap_ids)
         return self
 
+    def check_open(self):
+        pass
+
     def read(self, slot, start, stop):
         return self.taps[slot][start:stop]
 

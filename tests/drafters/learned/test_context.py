@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from draftproof import LLM, SamplingParams
+from draftproof import LLM, GenerationFailed, SamplingParams
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.block_drafter import BlockDrafter
 from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
-from draftproof.errors import ParameterError
+from draftproof.errors import ModelError, ParameterError
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 from draftproof.targets.base import ScoreRequest
@@ -219,3 +219,35 @@ def test_target_whose_modules_were_replaced(method, folders):
     target.prefill(0, context[:-1])
     [draft] = drafter.propose([ask(context)])
     assert draft.token_ids == fresh(method, folders[method], context)[1].token_ids
+
+
+def test_of_two_drafters_with_other_taps_the_first_is_told(folders, tmp_path):
+    target = tiny_target(num_slots=2, invariant=False)
+    first = drafter_of("dflash", folders["dflash"], target)
+    same = drafter_of("dspark", folders["dspark"], target)
+    assert same.context.taps is first.context.taps is target.taps
+    ids = random_ids(12, seed=3)
+    target.prefill(0, ids[:-1])
+    for drafter in (first, same):
+        [draft] = drafter.propose([ask(ids)])
+        assert len(draft) == 5
+    others = {"dflash_config": {"mask_token_id": VOCAB_SIZE - 1, "target_layer_ids": [2, 4]}}
+    last = drafter_of("dflash", write_drafter("dflash", tmp_path, block_size=BLOCK, **others), target)
+    with pytest.raises(ModelError, match=r"\[2, 4\] that this drafter reads are no longer kept"):
+        first.propose([ask(ids)])
+    target.rewind(0, 4)
+    target.prefill(0, ids[4:-1])
+    [draft] = last.propose([ask(ids)])
+    assert len(draft) == 5
+
+
+def test_through_the_engine_a_drafter_without_its_taps_fails_its_requests(folders, tmp_path):
+    target = tiny_target(num_slots=2, invariant=False)
+    config = {"method": "dflash", "model": folders["dflash"], "num_speculative_tokens": 3, "draft_length": "fixed"}
+    llm = LLM.from_target(target, None, speculative_config=config)
+    params = SamplingParams(temperature=1.0, seed=1, max_tokens=8, detokenize=False)
+    llm.generate([random_ids(9)], params)
+    drafter_of("eagle3", folders["eagle3"], target)
+    with pytest.raises(GenerationFailed) as failed:
+        llm.generate([random_ids(9)], params)
+    assert "another drafter" in str(failed.value.outputs[0].error)

@@ -56,7 +56,11 @@ class DraftContext:
 
     def features(self, request: DraftRequest, start: int) -> torch.Tensor:
         """[L - 1 - start, taps]: the target's features of the context's positions from `start` to its newest token,
-        whose own features don't exist yet. Missing ones are made by running the target again."""
+        whose own features don't exist yet. Missing ones are made by running the target again.
+
+        Raises ModelError if another drafter's taps have taken the place of this one's.
+        """
+        self.taps.check_open()
         slot, stop = request.slot, len(request.context_ids) - 1
         if self.target.length(slot) != stop:
             raise ParameterError(

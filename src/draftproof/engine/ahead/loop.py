@@ -16,12 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from draftproof.core import Draft
+from draftproof.core import Draft, Outcome
 from draftproof.drafters.learned.following import follows
 from draftproof.drafters.length import FixedLength
 from draftproof.engine.ahead.draws import Draws, kinds_of
 from draftproof.engine.ahead.step import AheadStep, Report
-from draftproof.engine.device_verification import verdict_of
 from draftproof.engine.drafting import draft_request
 from draftproof.engine.request import Request
 from draftproof.engine.scheduler import Scheduler
@@ -202,10 +201,12 @@ class AheadLoop:
             self._waited_for.add(request.request_id)
             request.length_policy = None
             return turn
-        turn.draft = Draft.of_token_ids(len(request.context_ids), report.drafted_ids)
+        num_drafted, num_accepted = len(report.drafted_ids), len(report.token_ids) - 1
+        if num_drafted:
+            turn.draft = Draft.of_token_ids(len(request.context_ids), report.drafted_ids)
+        last = Outcome.BONUS if num_accepted == num_drafted else Outcome.RECOVERED
         with turn.failing_alone():
-            verdict = verdict_of(turn.draft, report.token_ids, range(len(report.token_ids) - 1))
-            turn.kept = request.commit(verdict, len(report.drafted_ids), None, None)
+            turn.kept = request.take(report.token_ids, (Outcome.ACCEPTED,) * num_accepted + (last,), num_drafted)
         request.num_cached = len(request.context_ids) - 1
         return turn
 
