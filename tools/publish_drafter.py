@@ -58,7 +58,8 @@ most, {dtype}, tokens per pass with 95 % intervals over prompts:
 """
 SHOWN = (
     "rows", "row_length", "learning_rate", "num_layers", "block_size", "num_anchors", "markov_rank", "markov_type",
-    "num_steps_ahead", "position_share", "draft_vocab_size", "hard_labels", "init_from", "seed",
+    "num_steps_ahead", "position_share", "draft_vocab_size", "hard_labels", "loss", "compare_at", "last_turn_only",
+    "init_from", "seed",
 )  # fmt: skip
 
 
