@@ -8,7 +8,7 @@ from draftproof.targets import invariant
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.shapes import KEY_STEP, ExactShapes, FixedShapes, StepShapes
+from draftproof.targets.shapes import KEY_STEP, QUERY_STEP, ExactShapes, FixedShapes, StepShapes
 from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, random_ids, score_one, tiny_model
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -173,6 +173,34 @@ def test_the_probe_finds_layers_that_depend_on_the_width() -> None:
     difference = invariant.probe(target, StepShapes())
     assert difference is not None and "changes token" in difference
     assert isinstance(HFTarget(model, invariant=True).shapes, FixedShapes)
+
+
+def test_padding_is_chosen_by_speed_among_equal_bits(monkeypatch) -> None:
+    target = make("llama", torch.bfloat16, "packed", num_slots=1)
+    rows = []
+    for num_tokens in (target.shapes.min_tokens, max(target.shapes.min_tokens, QUERY_STEP)):
+        target.shapes = StepShapes(num_tokens)
+        rows.append(score_one(target, 0, random_ids(1)))
+        target.rewind(0, 0)
+    assert torch.equal(*rows)
+    kept = target.shapes
+    assert [invariant._cheapest(target, num_rows) for num_rows in (1, QUERY_STEP, 9)] == [1, QUERY_STEP, 9]
+    for slow in (2, QUERY_STEP):
+        clock = SlowClock(target, slow)
+        monkeypatch.setattr(invariant.time, "perf_counter", clock)
+        assert {invariant._cheapest(target, 2), slow} == {2, QUERY_STEP}
+        assert target.shapes is kept
+
+
+class SlowClock:
+    """Forwards that are padded to `slow` tokens take a second, others a tenth."""
+
+    def __init__(self, target: HFTarget, slow: int) -> None:
+        self.target, self.slow, self.now = target, slow, 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0 if self.target.shapes.min_tokens == self.slow else 0.1
+        return self.now
 
 
 def test_a_model_without_any_invariant_policy_is_refused() -> None:
