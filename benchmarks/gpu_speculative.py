@@ -4,11 +4,14 @@
         [--profile]
 
 One step drafts, scores, verifies and commits; the host reads its tokens while the next one runs. `device` is the replay
-of the step's graph, `wall` the median time between two steps of the whole engine, `hidden` what of the host's work
-isn't hidden: wall over device, less 1. Weights are random, so drafts are accepted by chance; a step's time does not
-depend on that, but a law's shape matters to the filters: random weights give flat laws, and `peaked` multiplies their
-logits by 4. Bars are for one H100. `--layers` shrinks the target (to compile its kernels, say). The last line on
-stdout is one JSON document; exit code 1 if a bar is missed.
+of the step's graph, one of several in a row, `wall` the median between two steps of the whole engine, `hidden` what
+of the host's work isn't hidden: wall over device, less 1. `launch` and `wait` are the host's, to ask for a step and to
+wait for the one before it: what is left of `wall` is its own work.
+
+Weights are random, so drafts are accepted by chance; a step's time does not depend on that, but a law's shape matters
+to the filters: random weights give flat laws, and `peaked` multiplies their logits by 4. Bars are for one H100.
+`--layers` shrinks the target (to compile its kernels, say). The last line on stdout is one JSON document; exit code 1
+if a bar is missed.
 """
 
 from __future__ import annotations
@@ -41,6 +44,10 @@ STEP_BARS = {15: 9.5, 7: 9.2}
 HIDDEN_BAR, BATCH_BAR = 0.05, 1.35
 SAMPLED = {"temperature": 1.0, "top_p": 0.95}
 DRAFT_LAYERS = 5
+BUDGET = 2 * SLOTS * (CONTEXT + 16)
+"""Tokens of a step: all prompts together, so that all requests go on together."""
+IN_A_ROW = 4
+LAUNCH, READ = AheadStep.launch, AheadStep.read
 PEAK = 4.0
 
 CASES: dict[str, tuple[int, int, dict[str, float], bool]] = {
@@ -108,6 +115,7 @@ class Timed:
                 return turns
 
             engine.step = timed_step  # type: ignore[method-assign]
+            launches, waits = _timed("launch"), _timed("read")
             prompts = [[11 + (slot + place) % 400 for place in range(CONTEXT)] for slot in range(num_requests)]
             params = [
                 SamplingParams(seed=slot, max_tokens=NUM_TOKENS, ignore_eos=True, detokenize=False, **fields)
@@ -116,15 +124,17 @@ class Timed:
             llm.generate(prompts, params)
             assert engine.ahead is not None
             begun = engine.ahead.num_steps
-            clock.clear()
+            for times in (clock, launches, waits):
+                times.clear()
             outputs = llm.generate(prompts, params)
             num_steps = engine.ahead.num_steps - begun
             gaps = [after - before for before, after in zip(clock, clock[1:], strict=False)]
-            # The first steps cache the prompts, the last ones leave.
+            # The first step caches the prompts, the last ones leave.
             wall = 1e3 * statistics.median(gaps[len(gaps) // 3 : -2])
             ahead = next(reversed(engine.ahead._steps.values()))
             device = self._device_ms(ahead)
         finally:
+            AheadStep.launch, AheadStep.read = LAUNCH, READ  # type: ignore[method-assign]
             if peaked:
                 norm.div_(PEAK)
         emitted = sum(len(output.outputs[0].token_ids) for output in outputs)
@@ -133,6 +143,8 @@ class Timed:
             "device_ms": device,
             "wall_ms": wall,
             "hidden": wall / device - 1,
+            "launch_ms": 1e3 * statistics.median(launches),
+            "wait_ms": 1e3 * statistics.median(waits),
             "steps": num_steps,
             "tokens_per_step": emitted / max(num_steps, 1) / num_requests,
             "target_floor_ms": floor,
@@ -143,21 +155,24 @@ class Timed:
 
     def _llm(self, num_drafts: int, peaked: bool) -> LLM:
         if num_drafts == 0:
-            return LLM.from_target(self.target, None)
+            return LLM.from_target(self.target, None, max_num_batched_tokens=BUDGET)
         drafter = drafter_of(self.target, num_drafts)
         if peaked:
             drafter.model.norm.weight.mul_(PEAK)
         config = {"method": "dflash", "num_speculative_tokens": num_drafts, "draft_length": "fixed", "model": "random"}
-        return LLM.from_target(self.target, None, speculative_config=config, drafter=drafter)
+        return LLM.from_target(
+            self.target, None, speculative_config=config, drafter=drafter, max_num_batched_tokens=BUDGET
+        )
 
     def _device_ms(self, step: AheadStep) -> float:
         kept = step._state.clone()
 
         def replay() -> None:
             step._state.copy_(kept)
-            step._graph.replay()
+            for _ in range(IN_A_ROW):
+                step._graph.replay()
 
-        return median_ms(replay, self._repeats)
+        return median_ms(replay, self._repeats) / IN_A_ROW
 
     def _parts(self, step: AheadStep) -> dict[str, float]:
         """Of the step's own calls, each captured alone."""
@@ -180,6 +195,20 @@ class Timed:
         num_bytes = 2 * self._num_weights + self._bytes_per_key * num_requests * CONTEXT
         flops = 2 * self._num_products * num_requests * (num_drafts + 1)
         return max(num_bytes / self._limits["bytes"], flops / self._limits["flops"])
+
+
+def _timed(name: str) -> list[float]:
+    """Seconds of each call of this method of steps, from now on."""
+    call, times = getattr(AheadStep, name), []
+
+    def timed(*given: Any) -> Any:
+        began = time.perf_counter()
+        found = call(*given)
+        times.append(time.perf_counter() - began)
+        return found
+
+    setattr(AheadStep, name, timed)
+    return times
 
 
 def _longest(step: AheadStep) -> dict[str, float]:
