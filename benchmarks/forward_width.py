@@ -1,10 +1,11 @@
-"""Milliseconds of one forward by its width: ours (plain, packed, invariant) against transformers' own cache.
+"""Milliseconds of one forward by its width: ours (plain, packed, invariant, trees) against transformers' own cache.
 
-    python benchmarks/forward_width.py [--model FOLDER] [--dtypes float32 bfloat16] [--widths 1 2 4 8 9 16 17 32]
+    python benchmarks/forward_width.py [--model FOLDER] [--dtypes float32 bfloat16] [--widths 1 2 4 …] [--threads 1 2]
 
 Each forward appends `width` tokens to a cache of `--context` tokens, which is taken back afterwards. The variants
-take turns within each round, and the median over rounds is printed, so that a load on the machine meets all alike.
-The last line of stdout is one JSON document.
+take turns within each round, and the least over rounds is printed, with its quotient by the variant's own width 1:
+other processes only ever add time. With one thread the process's own time is taken, so that a load on the machine
+doesn't count. The last line of stdout is one JSON document.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import argparse
 import copy
 import json
 import platform
-import statistics
+import random
 import sys
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,14 @@ from transformers.cache_utils import DynamicCache
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.embedded import embedded_folder
+from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.shapes import FixedShapes, StepShapes
+from draftproof.targets.shapes import FixedShapes, Shapes
 
 FIXED_WIDTH = 16
+WIDTHS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
+LEVEL = 6
+"""A tree's node hangs from one of so many before it."""
 
 
 def transformers_step(model: Any, context: list[int]) -> Callable[[int], None]:
@@ -50,15 +56,20 @@ def transformers_step(model: Any, context: list[int]) -> Callable[[int], None]:
     return step
 
 
-def our_step(target: HFTarget, context: list[int]) -> Callable[[int], None]:
+def our_step(target: HFTarget, context: list[int], *, tree: bool = False) -> Callable[[int], None]:
+    target.release(0)
     target.prefill(0, context)
+    source, parents = random.Random(0), [-1]
+    parents += [source.randrange(max(0, node - LEVEL), node) for node in range(1, target.max_model_len)]
 
     def step(width: int) -> None:
         length, done = target.length(0), 0
         while done < width:
             size = min(width - done, target.room(0))
-            target.score([ScoreRequest(0, (5,) * size)])
+            target.score([ScoreRequest(0, (5,) * size, tuple(parents[:size]) if tree else None)])
             done += size
+            if tree:
+                target.rewind(0, length)
         target.rewind(0, length)
 
     return step
@@ -73,62 +84,78 @@ def variants(folder: str, dtype: torch.dtype, device: torch.device, context: lis
     steps["exact shapes"] = our_step(plain, context)
     model, suffix = load(), ", packed" if can_pack(dtype, device) else ""
     if suffix:
+        fuse_projections(model)
         pack_linears(model)
-    ours = HFTarget(model)
-    if suffix:
-        steps["exact shapes, packed"] = our_step(ours, context)
-    for shapes in (StepShapes(), FixedShapes(FIXED_WIDTH)):
+    ours = HFTarget(model, invariant=True)
+
+    def with_shapes(shapes: Shapes) -> HFTarget:
         target = copy.copy(ours)
         target.shapes = shapes
-        target._reset()
-        steps[shapes.name + suffix] = our_step(target, context)
+        target._reset(target.num_columns(len(context) + max(WIDTHS)))
+        return target
+
+    if suffix:
+        steps["exact shapes, packed"] = our_step(with_shapes(plain.shapes), context)
+    steps[ours.shapes.name + suffix] = our_step(ours, context)
+    steps["  its trees"] = our_step(with_shapes(ours.shapes), context, tree=True)
+    if not isinstance(ours.shapes, FixedShapes):
+        fixed = FixedShapes(FIXED_WIDTH)
+        steps[fixed.name + suffix] = our_step(with_shapes(fixed), context)
     return steps
 
 
 def milliseconds(step: Callable[[int], None], width: int, device: torch.device) -> float:
-    start = time.perf_counter()
+    clock = time.process_time if device.type == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
+    start = clock()
     step(width)
     if device.type == "cuda":
         torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - start)
+    return 1e3 * (clock() - start)
+
+
+def measure(steps: dict[str, Any], widths: list[int], rounds: int, device: torch.device) -> dict[str, dict[int, float]]:
+    """By variant and width; the first round isn't counted."""
+    least: dict[str, dict[int, float]] = {step: dict.fromkeys(widths, inf) for step in steps}
+    for turn in range(rounds + 1):
+        for step, row in least.items():
+            for width in widths:
+                took = milliseconds(steps[step], width, device)
+                if turn:
+                    row[width] = min(row[width], took)
+    return {step: {width: round(value, 2) for width, value in row.items()} for step, row in least.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--model", help="a folder; the embedded model by default")
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
-    parser.add_argument("--widths", nargs="+", type=int, default=[1, 2, 4, 8, 9, 16, 17, 32])
-    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--widths", nargs="+", type=int, default=list(WIDTHS))
+    parser.add_argument("--context", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", nargs="+", type=int, default=[torch.get_num_threads()])
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
     folder = arguments.model or str(embedded_folder())
     context = [int(token) for token in torch.randint(100, 20000, (arguments.context,), generator=torch.manual_seed(1))]
     results: dict[str, dict[str, dict[int, float]]] = {}
-    for name in arguments.dtypes:
-        steps = variants(folder, getattr(torch, name), device, context)
-        times: dict[tuple[str, int], list[float]] = {(step, width): [] for step in steps for width in arguments.widths}
-        for turn in range(arguments.rounds + 1):
-            for step, width in times:
-                took = milliseconds(steps[step], width, device)
-                if turn:
-                    times[step, width].append(took)
-        results[name] = {step: {} for step in steps}
-        for (step, width), values in times.items():
-            results[name][step][width] = round(statistics.median(values), 2)
-        print(f"\n{name}, milliseconds a forward at {arguments.context} cached tokens")
-        print(f"{'width':28}" + "".join(f"{width:9}" for width in arguments.widths))
-        for step, row in results[name].items():
-            print(f"{step:28}" + "".join(f"{row[width]:9.1f}" for width in arguments.widths), flush=True)
+    for threads in arguments.threads:
+        torch.set_num_threads(threads)
+        for name in arguments.dtypes:
+            title = f"{name}, {threads} threads"
+            steps = variants(folder, getattr(torch, name), device, context)
+            results[title] = measure(steps, arguments.widths, arguments.rounds, device)
+            print(f"\n{title}, milliseconds a forward at {arguments.context} cached tokens")
+            print(f"{'width':58}" + "".join(f"{width:7}" for width in arguments.widths))
+            for step, row in results[title].items():
+                print(f"{step:58}" + "".join(f"{row[width]:7.1f}" for width in arguments.widths))
+                first = row[arguments.widths[0]]
+                print(f"{'':58}" + "".join(f"{row[width] / first:7.2f}" for width in arguments.widths), flush=True)
     document = {
         "benchmark": "forward_width",
         "milliseconds": results,
         "context": arguments.context,
         "rounds": arguments.rounds,
-        "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
