@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftproof.config import SpeculativeConfig
+from draftproof.core import ROOT, PointMass
 from draftproof.drafters.anticipating import CuttingNodes
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.auto_nodes import AutoNodes
@@ -17,7 +18,8 @@ from draftproof.drafters.costs import FIRST_SLOPE, LearnedCosts, Load
 from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE
 from draftproof.drafters.policies import policy_for
 from draftproof.drafters.tree import BestFirst, TreeDrafter
-from draftproof.drafters.tree.survival import FIRST_YIELD, STRENGTH, Survival, Yields
+from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.survival import FIRST_CHILDREN, STRENGTH, Offspring, Survival
 from draftproof.engine.drafting import _anticipating
 from draftproof.errors import ParameterError
 from draftproof.noise import KeyedNoise
@@ -233,15 +235,42 @@ def test_contexts_of_two_lengths_by_turns_have_a_level_each():
     assert costs.of_pass(1) == pytest.approx(0.030, rel=0.02) and costs.of_pass(9) == pytest.approx(0.045, rel=0.05)
 
 
-def test_yields_are_learned_by_round_and_passed_on():
-    yields = Yields()
-    assert yields.of(0) == yields.of(5) == FIRST_YIELD
+def test_children_are_expected_as_nodes_like_theirs_have_had_them():
+    offspring = Offspring()
+    assert offspring.of(0, 0.9) is offspring.of(5, 0.1) is FIRST_CHILDREN
     for _ in range(400):
-        yields.observe(0, 0.5, 1.0)
-        yields.observe(1, 0.1, 1.0)
-    assert yields.of(0) == pytest.approx(0.5, abs=1e-3) and yields.of(7) == pytest.approx(0.1, abs=1e-3)
-    yields.observe(1, 9.0, 0.0)
-    assert yields.of(1) == pytest.approx(0.1, abs=1e-3)
+        offspring.observe(0, 0.8, np.array([0.08, 0.64]))
+        offspring.observe(7, 0.2, np.array([0.02]))
+        offspring.observe(2, 0.8, np.linspace(0.01, 0.2, 20))
+    # By depth, and by the node's own survival; shares of it, the largest first.
+    assert offspring.of(0, 0.7)[:3] == pytest.approx([0.8, 0.1, 0.0], abs=1e-3)
+    assert offspring.of(2, 0.3)[:2] == pytest.approx([0.1, 0.0], abs=1e-3)
+    assert offspring.of(9, 0.66)[[0, -1]] == pytest.approx([0.25, 0.1625], abs=1e-3)
+    assert offspring.of(0, 0.2) is FIRST_CHILDREN and offspring.of(1, 0.9) is FIRST_CHILDREN
+    # No child is likelier than its parent, and what can't be reached teaches nothing.
+    for _ in range(400):
+        offspring.observe(1, 0.5, np.array([0.6]))
+    offspring.observe(1, 0.0, np.array([0.0]))
+    assert offspring.of(1, 0.5)[0] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("others", "gain"), [((), 0.65), ((0.1, 0.1), 0.45), ((0.4, 0.1), 0.4), ((0.6, 0.6), 0.0)])
+def test_what_an_expansion_brings_is_beside_what_the_tree_has(others, gain):
+    """Budget of three nodes: children replace the lightest of them, and are worth what they have more."""
+
+    class Sum:
+        def value(self, survival):
+            return float(survival.sum())
+
+    drafter = TreeDrafter(TableSource(uneven_table(6, 1)), BestFirst(6, 2))
+    row = resolve(SamplingParams(temperature=1.0), None, 6)
+    request = DraftRequest(0, [1], 3, KeyedNoise(1), True, row, History([1]), anticipating=Sum())
+    drafter._prepare(request, True)
+    tree, shares = Growing(request), np.array([1.0, *others])
+    tree.add(ROOT, np.arange(len(shares)), np.log(shares), PointMass(0))
+    # Weights are taken at their word, and the children to be half as likely as the node, .15, .08 and so on.
+    drafter._survivals = lambda tree, log_weights: np.exp(log_weights)
+    assert drafter._gains(tree, request.anticipating, [0], np.array([1.0])) == pytest.approx([gain])
 
 
 @pytest.mark.parametrize(("pass_seconds", "is_grown"), [(0.0002, True), (0.5 * PLAIN_SECONDS, False)])

@@ -3,8 +3,8 @@
 Rule: the law after the context; then rounds: the builder names candidates, the source gives the laws after them, the
 best children of each become candidates; last the builder chooses the draft, as point masses.
 A request whose policy is `Anticipating` is asked before each round how many of the named candidates are worth
-expanding, by what rounds have added to the tree's value for the survival of the nodes that they expanded; and at the
-end how many nodes are worth verifying. So a tree becomes a chain where width costs more than it brings.
+expanding, by what the children that such nodes have had would add to this tree's value; and at the end how many nodes
+are worth verifying. So a tree becomes a chain where width costs more than it brings.
 Noise: with a noise_weight above 0 the target's fields at the positions of the tree are read, and the draft says so:
 only verifiers whose output can't depend on the draft take it. For requests of other verifiers, and at temperature 0,
 nothing is read.
@@ -24,13 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Draft, Law, Verdict
+from draftproof.drafters.anticipating import Anticipating
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.builder import TreeBuilder
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores, log_shares_of
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
 from draftproof.drafters.tree.source import LawSource
-from draftproof.drafters.tree.survival import Survival, Yields
+from draftproof.drafters.tree.survival import Offspring, Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
 
 
@@ -43,7 +44,7 @@ class TreeDrafter:
         self.method = source.method
         self._scores: dict[int, NoiseScores] = {}
         self._survival: dict[Shares, Survival] = {}
-        self._yields: dict[Shares, Yields] = {}
+        self._offspring: dict[Shares, Offspring] = {}
         self._drafted: dict[int, _Drafted] = {}
 
     @property
@@ -111,7 +112,6 @@ class TreeDrafter:
             if not asked:
                 return
             began = perf_counter()
-            before = [self._value(tree) for tree, _ in asked]
             for tree, nodes in asked:
                 tree.expand(nodes)
             laws = self.source.laws_after([tree for tree, _ in asked], [len(nodes) for _, nodes in asked])
@@ -120,8 +120,8 @@ class TreeDrafter:
                     if law is not None:
                         self._add(tree, node, law)
             seconds = (perf_counter() - began) / len(asked)
-            for (tree, nodes), value in zip(asked, before, strict=True):
-                self._settle_round(tree, nodes, round_index, value, seconds)
+            for tree, nodes in asked:
+                self._settle_round(tree, nodes, seconds)
 
     def _next_nodes(self, tree: Growing, round_index: int) -> list[int]:
         """What the builder would expand, as far as that pays."""
@@ -130,27 +130,34 @@ class TreeDrafter:
         if nodes and anticipating is not None:
             survival = self._survivals(tree, tree.log_weights[nodes])
             best = np.argsort(-survival, kind="stable")
-            gains = self._yields_of(tree).of(round_index) * survival[best]
+            gains = self._gains(tree, anticipating, [nodes[index] for index in best], survival[best])
             nodes = [nodes[index] for index in best[: anticipating.num_expanded(gains)]]
             tree.is_done = not nodes
         return nodes
 
-    def _settle_round(
-        self, tree: Growing, nodes: Sequence[int], round_index: int, value_before: float, seconds: float
-    ) -> None:
+    def _gains(
+        self, tree: Growing, anticipating: Anticipating, nodes: Sequence[int], survival: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """[n] what expanding each of the nodes after those before it adds to the tree's value, if it has the children
+        that such nodes have had. survival: [n]
+        """
+        budget, offspring = tree.request.num_tokens, self._offspring_of(tree)
+        kept = self._survivals(tree, tree.heaviest(budget))
+        values = [anticipating.value(kept)]
+        for node, alive in zip(nodes, survival, strict=True):
+            children = alive * offspring.of(int(tree.depths[node]), float(alive))
+            kept = -np.sort(-np.concatenate([kept, children]))[:budget]
+            values.append(anticipating.value(kept))
+        return np.diff(values)
+
+    def _settle_round(self, tree: Growing, nodes: Sequence[int], seconds: float) -> None:
         anticipating = tree.request.anticipating
         if anticipating is None:
             return
         anticipating.observe_round(len(nodes), seconds)
-        expanded = float(self._survivals(tree, tree.log_weights[list(nodes)]).sum())
-        added = self._value(tree) - value_before
-        self._yields_of(tree).observe(round_index, added, expanded)
-
-    def _value(self, tree: Growing) -> float:
-        request = tree.request
-        if request.anticipating is None:
-            return 0.0
-        return request.anticipating.value(self._survivals(tree, tree.heaviest(request.num_tokens)))
+        survival, offspring = self._survivals(tree, tree.log_weights), self._offspring_of(tree)
+        for node in nodes:
+            offspring.observe(int(tree.depths[node]), float(survival[node]), survival[tree.parents == node])
 
     def _add(self, tree: Growing, parent: int, law: Law) -> None:
         depth = 0 if parent == ROOT else int(tree.depths[parent]) + 1
@@ -182,8 +189,8 @@ class TreeDrafter:
     def _calibration(self, shares: Shares) -> Survival:
         return self._survival.setdefault(shares, Survival())
 
-    def _yields_of(self, tree: Growing) -> Yields:
-        return self._yields.setdefault(self._shares_of(tree), Yields())
+    def _offspring_of(self, tree: Growing) -> Offspring:
+        return self._offspring.setdefault(self._shares_of(tree), Offspring())
 
 
 class _Drafted(NamedTuple):

@@ -4,7 +4,7 @@ Rule: verified nodes are sorted into bins of their log weight, BIN wide; a bin's
 weight) / (verified + STRENGTH), with forgetting, weight being exp of the bin's middle. Estimates never grow from a
 heavier bin to a lighter one: those that would are lowered to the one before.
 Before anything was verified a weight is taken at its word, which is what it claims to be.
-`Yields` says from this what another round of expansions is worth.
+`Offspring` says from this what expanding a node would bring.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ BIN: Final = 0.5
 NUM_BINS: Final = 32
 STRENGTH: Final = 6.0
 FORGETTING: Final = 0.998
-FIRST_YIELD: Final = 0.8
-YIELD_GAIN: Final = 0.05
+FIRST_CHILDREN: Final[NDArray[np.float64]] = np.array([0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.015, 0.01])
+NUM_CHILDREN: Final = len(FIRST_CHILDREN)
+CHILDREN_GAIN: Final = 0.03
+SURE: Final = (0.35, 0.65)
 
 
 class Survival:
@@ -50,24 +52,32 @@ def _bins(log_weights: NDArray[np.float64]) -> NDArray[np.int64]:
     return bins
 
 
-class Yields:
-    """What a round of expansions adds to a tree's value, as a share of the survival of the nodes that it expands.
+class Offspring:
+    """The children that a node is expected to have: [NUM_CHILDREN] survivals as shares of its own, the largest first.
 
-    By the round's number; one that was never run is taken to yield what the one before it does. Moving means.
+    Moving means, by the node's depth and by its own survival: a drafter that is sure of a token is surer of the next.
     """
 
     def __init__(self) -> None:
-        self._shares: list[float] = []
+        self._shares: dict[tuple[int, int], NDArray[np.float64]] = {}
+        self._num_seen: dict[tuple[int, int], int] = {}
 
-    def of(self, round_index: int) -> float:
-        """A share, FIRST_YIELD before any round was run."""
-        known = self._shares[: round_index + 1]
-        return known[-1] if known else FIRST_YIELD
+    def of(self, depth: int, survival: float) -> NDArray[np.float64]:
+        """FIRST_CHILDREN before a node like this one was expanded."""
+        return self._shares.get(_likeness(depth, survival), FIRST_CHILDREN)
 
-    def observe(self, round_index: int, added: float, expanded: float) -> None:
-        """A round added `added` to the value, expanding nodes whose survivals have the sum `expanded`."""
-        if expanded <= 0:
+    def observe(self, depth: int, survival: float, children: NDArray[np.float64]) -> None:
+        """A node was expanded, and got children of these survivals."""
+        if survival <= 0:
             return
-        while len(self._shares) <= round_index:
-            self._shares.append(self.of(round_index))
-        self._shares[round_index] += YIELD_GAIN * (added / expanded - self._shares[round_index])
+        likeness, shares = _likeness(depth, survival), np.zeros(NUM_CHILDREN)
+        found = -np.sort(-children)[:NUM_CHILDREN] / survival
+        shares[: len(found)] = np.minimum(found, 1.0)
+        num_seen = self._num_seen[likeness] = self._num_seen.get(likeness, 0) + 1
+        before = self.of(depth, survival)
+        gain = max(CHILDREN_GAIN, 1.0 / (num_seen + STRENGTH))
+        self._shares[likeness] = before + gain * (shares - before)
+
+
+def _likeness(depth: int, survival: float) -> tuple[int, int]:
+    return min(depth, 2), sum(survival > edge for edge in SURE)
