@@ -12,6 +12,7 @@ from draftproof.train.corpus import Corpus, Document, shard_path, write_shard
 from draftproof.train.generate import GenerationSettings, generate_corpus, sample_documents
 from draftproof.train.passages import read_passages
 from draftproof.train.prompts import built_in_prompts
+from draftproof.train.starts import STEMS
 from draftproof.train.turns import read_turns
 from tests.targets.models import VOCAB_SIZE
 from tests.train.conftest import PROMPTS, SETTINGS, TURNS
@@ -98,6 +99,23 @@ def test_system_prompts_open_their_share(target):
     assert set(first) == {(1, 2), (9, 9)} and 0.1 < first.count((9, 9)) / len(first) < 0.7
 
 
+def test_stems_begin_users_turns_that_the_target_ends(target):
+    turns = replace(TURNS, stems=((9, 8), (7,)))
+    settings = replace(SETTINGS, prompt_share=0.3, stem_share=0.5)
+    found = {"stem": 0, "prompt": 0, "bare": 0}
+    for document in sample_documents(target, turns, PROMPTS, settings, 0):
+        ids, own = document.token_ids.tolist(), document.sampled.tolist()
+        if len(ids) < 6:
+            continue
+        given = own.index(True) if True in own else len(own)
+        begin = tuple(ids[2:given])
+        kind = "bare" if not begin else "stem" if begin in turns.stems else "prompt"
+        found[kind] += 1
+        # A prompt is whole, and the reply is opened behind it; a stem isn't, and the target goes on.
+        assert kind != "prompt" or begin[-2:] == (3, 4) or given == len(own)
+    assert min(found.values()) > 3
+
+
 def test_passages_are_the_targets_paragraphs(tmp_path):
     """Tokens are letters here. A user's turn is no passage, nor what ends in the middle or has a short sentence."""
     good = "The bridge was closed in May. Nobody crossed it for a year! Was it missed by anyone at all? The m"
@@ -150,6 +168,7 @@ def test_other_settings_are_refused(target, text):
         ({"temperatures": ()}, "above 0"),
         ({"top_p": 0.0}, "above 0 and at most 1"),
         ({"system_share": -0.5}, "between 0 and 1"),
+        ({"stem_share": 2.0}, "between 0 and 1"),
         ({"user_temperature": 0.0}, "above 0"),
     ],
 )
@@ -185,6 +204,7 @@ def test_turns_of_a_template():
     assert turns.is_chat and turns.opening == (60, 117, 62) and turns.system_openings == ()
     opened = read_turns(Tokenizer(), (ord("<"),), ["Be", "No"]).system_openings
     assert ["".join(map(chr, opening)) for opening in opened] == ["<s>Be<e>\n<u>", "<s>No<e>\n<u>"]
+    assert read_turns(Tokenizer(), (ord("<"),), (), ["Do", "I"]).stems == ((68, 111), (73,))
     assert turns.reply[0] == 60 and turns.reply_after_end() == turns.reply[1:]
     Tokenizer.chat_template = None
     assert read_turns(Tokenizer(), (7,)).opening == (7,)
@@ -198,3 +218,4 @@ def test_built_in_prompts():
     assert len(set(prompts)) > 100
     assert any("Python function" in prompt for prompt in prompts) and any("JSON" in prompt for prompt in prompts)
     assert not {prompt.text for prompt in built_in()} & set(built_in_prompts(20_000, 2))
+    assert max(len(stem.split()) for stem in STEMS) <= 9 and len(set(STEMS)) == len(STEMS)

@@ -75,6 +75,8 @@ def _target_options(function: Callable[..., None]) -> Callable[..., None]:
               "the bare user turn, which the target then writes itself. [default: 0.5]")  # fmt: skip
 @click.option("--system-share", type=Number(float), help="Of the documents without a prompt: so many begin with one of "
               "the built-in system prompts (rewrite, summarise, …). [default: 0]")  # fmt: skip
+@click.option("--stem-share", type=Number(float), help="Of the documents without a prompt: in so many the user's turn "
+              "begins with built-in first words, which the target goes on from. [default: 0]")  # fmt: skip
 @click.option("--batch-size", type=Number(int), help="Sequences at once. [default: 512 on a GPU, 8 elsewhere]")
 @click.option("--num-columns", type=Number(int), help="Steps of a shard. [default: 1024]")
 @click.option("--max-length", type=Number(int), help="Tokens of a document. [default: 512]")
@@ -90,7 +92,8 @@ def data(**given: Any) -> None:
     behind the shards that are there.
     """
     from draftproof.train.generate import GenerationSettings, generate_corpus
-    from draftproof.train.prompts import SYSTEMS, built_in_prompts
+    from draftproof.train.prompts import built_in_prompts
+    from draftproof.train.starts import STEMS, SYSTEMS
     from draftproof.train.turns import read_turns
 
     target = _load(given)
@@ -109,7 +112,7 @@ def data(**given: Any) -> None:
         chosen["temperatures"] = _numbers("temperature", given["temperature"], float)
     chosen.setdefault("batch_size", 512 if target.device.type == "cuda" else 8)
     settings = GenerationSettings(**chosen)
-    turns = read_turns(target.tokenizer, target.eos_token_ids, SYSTEMS if settings.system_share else ())
+    turns = read_turns(target.tokenizer, target.eos_token_ids, SYSTEMS, STEMS)
     texts = _prompts(given["prompts"]) or built_in_prompts(
         _NUM_PROMPTS, settings.seed, _passages(given, target, turns.end_ids)
     )

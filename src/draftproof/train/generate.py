@@ -35,7 +35,8 @@ _KEY_STEP = 16
 class GenerationSettings:
     """batch_size: rows. num_columns: steps of a shard. max_length: of a document. prompt_share: of documents that begin
     with a prompt; the others begin at the bare user turn. system_share: of the others that begin with one of the
-    system prompts. temperatures: a reply is sampled at one of them; user_temperature: of users' turns, the highest of
+    system prompts. stem_share: of the others whose user's turn begins with given words, which the target goes on from.
+    temperatures: a reply is sampled at one of them; user_temperature: of users' turns, the highest of
     the others if None."""
 
     batch_size: int = 512
@@ -43,6 +44,7 @@ class GenerationSettings:
     max_length: int = 512
     prompt_share: float = 0.5
     system_share: float = 0.0
+    stem_share: float = 0.0
     temperatures: tuple[float, ...] = (1.0,)
     user_temperature: float | None = None
     top_p: float = 1.0
@@ -52,7 +54,7 @@ class GenerationSettings:
         if self.batch_size < 1 or not 2 <= self.max_length or self.num_columns < 2:
             raise ParameterError("batch_size, num_columns, max_length", (self.batch_size, self.num_columns,
                                  self.max_length), "1, 2 and 2, or more")  # fmt: skip
-        for name in ("prompt_share", "system_share"):
+        for name in ("prompt_share", "system_share", "stem_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ParameterError(name, getattr(self, name), "between 0 and 1")
         if not self.temperatures or not all(temperature > 0.0 for temperature in self.temperatures):
@@ -166,6 +168,8 @@ def _new_row(
     if with_prompt:
         forced.extend(prompts[int(source.integers(len(prompts)))])
         forced.extend(turns.reply)
+    elif turns.is_chat and len(turns.stems) > 0 and source.random() < settings.stem_share:
+        forced.extend(turns.stems[int(source.integers(len(turns.stems)))])
     temperature = settings.temperatures[int(source.integers(len(settings.temperatures)))]
     return _Row(begin, forced, with_prompt or not turns.is_chat, temperature)
 

@@ -207,27 +207,6 @@ _JSON: Final = (
     "Write JSON with the keys id, name and notes for {record}.",
 )
 
-SYSTEMS: Final = (
-    "You are an AI writing assistant. Rewrite the user's text so that it is shorter and keeps its meaning.",
-    "You're an assistant for rewriting text. Make the user's message friendlier and more polite.",
-    "Rewrite the text that you are given in a formal and professional tone. Keep all facts.",
-    "You rewrite text. Make the user's text livelier and more engaging, for a wide audience.",
-    "Summarise the text that the user gives you in one or two short sentences, in the third person.",
-    "Give the main point of the user's text in one very short sentence.",
-    "You are a helpful editor. Correct the grammar and the spelling of the user's text and change nothing else.",
-    "Summarise the conversation or letter below in up to three sentences. Name who wants what.",
-    "You answer with JSON only. Take the facts of the user's text and write them as one JSON object.",
-    "You are an expert programmer. Answer with Python code in a block and a short explanation.",
-    "You are a patient teacher of mathematics. Solve the problem step by step and state the answer at the end.",
-    "You are an assistant for everyday questions. Be brief and practical.",
-    "You translate the user's text into plain English that a child understands.",
-    "You are a travel and food writer. Answer in a warm, personal voice.",
-    "You help with letters, applications and e-mails. Write the whole text that the user asks for.",
-    "You turn the user's text into a list of bullet points.",
-    "You are a science journalist. Explain what the user asks about in two paragraphs.",
-    "You are an assistant that extracts names, dates and places from the user's text and lists them.",
-)
-
 
 def built_in_prompts(num_prompts: int, seed: int, passages: Sequence[Sequence[str]] = ()) -> list[str]:
     """So many prompts, the six kinds in turn, the same for the same arguments.

@@ -15,12 +15,13 @@ _MARK = "\u2063draftproof\u2063"
 class Turns:
     """opening: from the beginning to where the user's text goes. reply: from the end of the user's text, the token
     that ends a turn included, to where the model's text goes. end_ids: tokens that end a turn. system_openings: as
-    opening, each with a system prompt of its own."""
+    opening, each with a system prompt of its own. stems: first words of users' turns."""
 
     opening: tuple[int, ...]
     reply: tuple[int, ...]
     end_ids: frozenset[int]
     system_openings: tuple[tuple[int, ...], ...] = ()
+    stems: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_chat(self) -> bool:
@@ -32,8 +33,10 @@ class Turns:
         return self.reply[1:] if self.reply and self.reply[0] in self.end_ids else self.reply
 
 
-def read_turns(tokenizer: Any, eos_token_ids: tuple[int, ...], systems: Sequence[str] = ()) -> Turns:
-    """systems: system prompts for `system_openings`.
+def read_turns(
+    tokenizer: Any, eos_token_ids: tuple[int, ...], systems: Sequence[str] = (), stems: Sequence[str] = ()
+) -> Turns:
+    """systems: system prompts for `system_openings`. stems: texts for `stems`.
 
     For a tokenizer without a chat template: no turns, documents begin with BOS or else an end token.
     Raises ParameterError for a template that doesn't show the user's text, or a model without any special token.
@@ -52,6 +55,7 @@ def read_turns(tokenizer: Any, eos_token_ids: tuple[int, ...], systems: Sequence
         tuple(_ids(tokenizer, after)),
         end_ids,
         tuple(tuple(_ids(tokenizer, text)) for text in openings),
+        tuple(tuple(_ids(tokenizer, text)) for text in stems),
     )
 
 
