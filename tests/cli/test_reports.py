@@ -114,6 +114,28 @@ def test_a_comparison_sees_a_single_different_token(tiny: str) -> None:
         assert not different.is_same and different.first_difference == at and different.row()[1] == "NO"
 
 
+def test_the_demo_drafts_with_the_best_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default with trained weights, and lookups before them, which a method without weights does by itself."""
+    import draftproof.cli.demo
+
+    class Asked(Exception):
+        pass
+
+    def open_engine(config: Any, speculative: Any) -> LLM:
+        if speculative is None:
+            return None  # type: ignore[return-value]
+        raise Asked(speculative.method, speculative.lookup_first)
+
+    monkeypatch.setattr(draftproof.cli.demo, "open_engine", open_engine)
+    for arguments, expected in (
+        ((), ("dspark", 4)),
+        (("--method", "eagle3", "--lookup-first", "2"), ("eagle3", 2)),
+        (("--method", "suffix"), ("suffix", None)),
+    ):
+        found = invoke("demo", "--debug", *arguments)
+        assert isinstance(found.exception, Asked) and found.exception.args == expected
+
+
 def test_the_demo_compares_and_its_exit_code_tells(monkeypatch: pytest.MonkeyPatch, tiny: str) -> None:
     """On a tiny model in the embedded one's place, once as it is and once with an engine that drops the seed."""
     import draftproof.cli.demo
@@ -122,12 +144,12 @@ def test_the_demo_compares_and_its_exit_code_tells(monkeypatch: pytest.MonkeyPat
         return LLM(tiny, dtype="float32", speculative_config=speculative)
 
     monkeypatch.setattr(draftproof.cli.demo, "open_engine", open_tiny)
-    same = invoke("demo", "--json", "--max-tokens", "12")
+    same = invoke("demo", "--method", "ngram", "--json", "--max-tokens", "12")
     assert same.exit_code == 0, same.output
     found = document(same)
     assert found["same_token_ids"] is True and len(found["cases"]) == len(CASES)
     assert found["settings"]["guarantee"] == "replay"
-    text = invoke("demo", "--max-tokens", "12")
+    text = invoke("demo", "--method", "ngram", "--max-tokens", "12")
     assert (
         text.exit_code == 0 and "the same token ids, all of them" in text.stdout and "the bonus counted" in text.stdout
     )
@@ -142,7 +164,7 @@ def test_the_demo_compares_and_its_exit_code_tells(monkeypatch: pytest.MonkeyPat
         return llm
 
     monkeypatch.setattr(draftproof.cli.demo, "open_engine", open_wrong)
-    different = invoke("demo", "--max-tokens", "12")
+    different = invoke("demo", "--method", "ngram", "--max-tokens", "12")
     assert different.exit_code == 1
     assert (
         "the first difference is at output token" in different.stdout

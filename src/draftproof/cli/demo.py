@@ -15,7 +15,7 @@ from draftproof.cli.loading import guarantee, open_engine, settings, versions
 from draftproof.cli.output import new_table, note, print_document, print_table, write
 from draftproof.cli.values import Number
 from draftproof.cli.verb import verb
-from draftproof.config import DTYPES, METHODS
+from draftproof.config import DTYPES, LEARNED_METHODS, METHODS
 
 if TYPE_CHECKING:
     from draftproof.llm import LLM
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = ("draftproof demo", "draftproof demo --seed 5 --temperature 1.2", "draftproof demo --method suffix --json")
 NUM_WARM_UP_TOKENS = 4
+LOOKUP_FIRST = 4
 
 
 @verb("demo", examples=EXAMPLES)
@@ -33,10 +34,12 @@ NUM_WARM_UP_TOKENS = 4
 @click.option(
     "--method",
     metavar=choice([name for name in METHODS if name != "draft_model"]),
-    default="ngram",
+    default="dspark",
     show_default=True,
-    help="How to draft.",
+    help="How to draft. dspark, eagle3, dflash and mtp draft with weights that come with the package.",
 )
+@click.option("--lookup-first", type=Number(int), help="See draftproof generate --help. [default: 4 with the methods "
+              "that have weights]")  # fmt: skip
 @click.option("-k", "--num-speculative-tokens", type=Number(int), help="Drafted tokens per pass, at most. [default: 8]")
 @click.option("--draft-length", metavar="{auto,fixed}", help="See draftproof generate --help. [default: auto]")
 @click.option("--dtype", metavar=choice(DTYPES), help="See draftproof generate --help. [default: auto]")
@@ -52,6 +55,8 @@ def demo(**given: Any) -> None:
     from draftproof.params import SamplingParams
 
     params = SamplingParams(temperature=given["temperature"], seed=given["seed"], max_tokens=given["max_tokens"])
+    if given["lookup_first"] is None and given["method"] in LEARNED_METHODS:
+        given["lookup_first"] = LOOKUP_FIRST
     engine, speculative = engine_config(given), speculative_config(given)
     plain, drafting = open_engine(engine, None), open_engine(engine, speculative)
     described = settings(drafting, params)
