@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 Confidence: TypeAlias = float | None
+LOOKUP_CLASS: Final = 1000.0
+"""Confidences from here on are of drafts that a drafter with weights was not asked for."""
 
 FORGETTING: Final = 0.95
 """Weight that older trials of one place keep at each new trial: a memory of about 20 trials."""

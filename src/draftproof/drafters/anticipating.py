@@ -102,11 +102,11 @@ class CuttingNodes(AutoNodes):
         if self.use_clock and seconds > 0:
             self._engine.settle_round(num_nodes, seconds)
 
-    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
+    def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Growing a tree took `seconds`, however many of its nodes were kept."""
         self._draft_seconds = seconds if self.use_clock else 0.0
         if not self._probed or self._shared.draft_seconds == 0:
-            super().observe_draft_cost(num_drafted, seconds)
+            super().observe_draft_cost(num_drafted, seconds, confidence)
 
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Take in a committed verdict."""

@@ -4,6 +4,9 @@
 
 E[accepted] comes from committed verdicts (`acceptance`), the times from measured passes (`costs`).
 
+What places behind n* would do is not seen while n* is drafted, so at intervals that grow from FIRST_STRETCH to
+LAST_STRETCH passes while n* stays one token more is drafted: a few unlucky drafts don't keep it short for good.
+
 Two guards keep it close to plain decoding on text that can't be guessed (`guards`): a budget of steps that may be
 lost, and, where n* is 0, probes at intervals that grow. A probe whose tokens are all accepted also halves the weight of
 what was known.
@@ -16,11 +19,15 @@ lengths, and so the text, are then a function of the request and its seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from draftproof.drafters.acceptance import AcceptanceRates, Confidence
+from draftproof.drafters.acceptance import LOOKUP_CLASS, AcceptanceRates, Confidence
 from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, FixedCosts, LearnedCosts, Load, relative_cost
 from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
 from draftproof.errors import ParameterError
+
+FIRST_STRETCH: Final = 4
+LAST_STRETCH: Final = 32
 
 
 class AutoLength:
@@ -68,6 +75,7 @@ class AutoLength:
         self._rates = AcceptanceRates(self._engine_rates)
         self._probing: dict[Confidence, Probing] = {}
         self._probed = False
+        self._last_best, self._stretch_every, self._num_since_stretch = 0, FIRST_STRETCH, 0
 
     def for_request(self) -> AutoLength:
         """A new request's policy. With the clock it shares costs, budget and the acceptance prior; else nothing."""
@@ -84,16 +92,16 @@ class AutoLength:
         if self._costs.wants_plain_pass:
             self._probed = False
             return 0
-        best = self._affordable(self._best(confidence))
+        best = self._affordable(self._best(confidence), confidence)
         self._probed = False
         if best > 0:
             self._intervals.forget(confidence)
-            return best
+            return self._stretched(best, confidence)
         probing = self._probing_at(confidence)
         probing.num_waited += 1
         if probing.num_waited < probing.interval and self._rates.has_tried(confidence):
             return 0
-        probe = self._affordable(self._probe_length())
+        probe = self._affordable(self._probe_length(confidence), confidence)
         self._probed = probe > 0
         return probe
 
@@ -105,7 +113,7 @@ class AutoLength:
                 (num_accepted, num_drafted),
                 f"0 <= num_accepted <= num_drafted <= {self.max_tokens}",
             )
-        self._budget.settle(num_accepted + 1, self._relative_cost(num_drafted))
+        self._budget.settle(num_accepted + 1, self._relative_cost(num_drafted, confidence))
         if num_drafted == 0:
             return
         if self._probed:
@@ -116,27 +124,41 @@ class AutoLength:
         """One target pass over `width` tokens took `seconds`: forward, laws and verification together."""
         self._costs.observe_pass(width, seconds, load)
 
-    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
-        """Drafting `num_drafted` tokens took `seconds`."""
-        self._costs.observe_draft(num_drafted, seconds)
+    def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: Confidence = None) -> None:
+        """Drafting `num_drafted` tokens took `seconds`; lookups, which a confidence tells, are kept apart."""
+        self._costs.observe_draft(num_drafted, seconds, is_lookup=_is_lookup(confidence))
+
+    def _stretched(self, best: int, confidence: Confidence) -> int:
+        """`best`, or one more when it has been so for long; see the module."""
+        if best != self._last_best:
+            self._last_best, self._stretch_every, self._num_since_stretch = best, FIRST_STRETCH, 0
+        self._num_since_stretch += 1
+        if self._num_since_stretch < self._stretch_every or best == self.max_tokens:
+            return best
+        self._num_since_stretch = 0
+        self._stretch_every = min(2 * self._stretch_every, LAST_STRETCH)
+        return self._affordable(best + 1, confidence)
 
     def _best(self, confidence: Confidence) -> int:
         expected = self._rates.expected_accepted(confidence, self.max_tokens)
-        speeds = [(1.0 + accepted) / self._relative_cost(length) for length, accepted in enumerate(expected)]
+        speeds = [
+            (1.0 + accepted) / self._relative_cost(length, confidence) for length, accepted in enumerate(expected)
+        ]
         return max(range(len(speeds)), key=speeds.__getitem__)
 
-    def _probe_length(self) -> int:
+    def _probe_length(self, confidence: Confidence) -> int:
         lengths = range(self.max_tokens, 0, -1)
-        return next((length for length in lengths if self._relative_cost(length) <= 1.0 + PROBE_LOSS), 1)
+        return next((length for length in lengths if self._relative_cost(length, confidence) <= 1.0 + PROBE_LOSS), 1)
 
-    def _affordable(self, length: int) -> int:
-        while length > 0 and not self._budget.affords(self._relative_cost(length)):
+    def _affordable(self, length: int, confidence: Confidence) -> int:
+        while length > 0 and not self._budget.affords(self._relative_cost(length, confidence)):
             length -= 1
         return length
 
-    def _relative_cost(self, num_drafted: int) -> float:
+    def _relative_cost(self, num_drafted: int, confidence: Confidence) -> float:
         """A pass with `num_drafted` drafted tokens, in plain steps; see `costs.relative_cost`."""
-        return relative_cost(self._costs, num_drafted, self._costs.of_draft(num_drafted))
+        draft = self._costs.of_draft(num_drafted, is_lookup=_is_lookup(confidence))
+        return relative_cost(self._costs, num_drafted, draft)
 
     def _probing_at(self, confidence: Confidence) -> Probing:
         if confidence not in self._probing:
@@ -150,3 +172,7 @@ class AutoLength:
         if all_accepted:
             self._rates.forget_half(confidence)
         self._probed = False
+
+
+def _is_lookup(confidence: Confidence) -> bool:
+    return confidence is not None and confidence >= LOOKUP_CLASS

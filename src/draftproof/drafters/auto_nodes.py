@@ -125,7 +125,7 @@ class AutoNodes:
         """One target pass over `width` tokens, shared as `load` says, took `seconds`."""
         self._costs.observe_pass(width, seconds, load)
 
-    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
+    def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Growing a tree took `seconds`, however many of its nodes were kept."""
         if self.use_clock:
             self._shared.settle_draft(seconds)

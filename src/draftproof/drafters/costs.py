@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import exp, isfinite, log
 from typing import Final, Protocol
 
+from draftproof.drafters.draft_cost import DraftCost
 from draftproof.errors import ParameterError
 
 FIRST_SLOPE: Final = 0.05
@@ -33,7 +34,6 @@ LEVEL_GAIN: Final = 0.2
 SHAPE_GAIN: Final = 0.1
 MAX_SURPRISE: Final = log(2.0)
 """A single measurement counts as at most this far from its prediction: other processes cause outliers."""
-DRAFT_GAIN: Final = 0.1
 FINEST: Final = 160
 
 
@@ -72,15 +72,15 @@ class Costs(Protocol):
         """A pass in which nobody has drafted."""
         ...
 
-    def of_draft(self, num_tokens: int) -> float:
-        """Drafting `num_tokens` tokens."""
+    def of_draft(self, num_tokens: int, *, is_lookup: bool = False) -> float:
+        """Drafting `num_tokens` tokens. is_lookup: by a lookup that goes before a drafter with weights."""
         ...
 
     def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Take in one measured pass."""
         ...
 
-    def observe_draft(self, num_tokens: int, seconds: float) -> None:
+    def observe_draft(self, num_tokens: int, seconds: float, *, is_lookup: bool = False) -> None:
         """Take in one measured draft."""
         ...
 
@@ -103,8 +103,7 @@ class LearnedCosts:
         self._widths = [1]
         self._num_measured: dict[int, int] = {}
         self._num_plain = self._num_since_plain = 0
-        self._draft_token = 0.0
-        self._has_draft_time = False
+        self._drafts = {False: DraftCost(), True: DraftCost()}
         self._load = ALONE
 
     @property
@@ -125,9 +124,9 @@ class LearnedCosts:
         """Seconds, for as many requests as the last pass had."""
         return exp(self._level() + self._shape_at(_binned(self._load.num_requests)))
 
-    def of_draft(self, num_tokens: int) -> float:
-        """Proportional to the number of tokens."""
-        return self._draft_token * num_tokens
+    def of_draft(self, num_tokens: int, *, is_lookup: bool = False) -> float:
+        """Seconds; see `draft_cost`."""
+        return self._drafts[is_lookup].of(num_tokens)
 
     def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Move level and shape towards the measured time."""
@@ -176,14 +175,12 @@ class LearnedCosts:
             self._widths.insert(bisect_left(self._widths, total), total)
         self._shape[total] = shape
 
-    def observe_draft(self, num_tokens: int, seconds: float) -> None:
-        """A moving mean of seconds per drafted token."""
+    def observe_draft(self, num_tokens: int, seconds: float, *, is_lookup: bool = False) -> None:
+        """Take in one measured draft; one of no tokens says nothing."""
         if num_tokens == 0:
             return
         _check(num_tokens, seconds, "num_drafted", zero_is_fine=True)
-        per_token = seconds / num_tokens
-        self._draft_token += (per_token - self._draft_token) * (DRAFT_GAIN if self._has_draft_time else 1.0)
-        self._has_draft_time = True
+        self._drafts[is_lookup].observe(num_tokens, seconds)
 
     def _shape_at(self, total: int) -> float:
         if total in self._shape:
@@ -226,14 +223,14 @@ class FixedCosts:
         """The table's first entry."""
         return self._passes[0]
 
-    def of_draft(self, num_tokens: int) -> float:
+    def of_draft(self, num_tokens: int, *, is_lookup: bool = False) -> float:
         """Proportional to the number of tokens."""
         return self._draft_token * num_tokens
 
     def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Not used."""
 
-    def observe_draft(self, num_tokens: int, seconds: float) -> None:
+    def observe_draft(self, num_tokens: int, seconds: float, *, is_lookup: bool = False) -> None:
         """Not used."""
 
 

@@ -8,7 +8,7 @@ The engine asks one policy per request (`for_request`):
     num_tokens = policy.num_tokens(confidence)      before drafting; 0 means a plain step
     policy.observe(num_drafted, num_accepted, confidence)   after each commit, plain steps too
     policy.observe_cost(width, seconds, load)       the time of one target pass over `width` tokens, and who shared it
-    policy.observe_draft_cost(num_drafted, seconds) the time that the drafter took
+    policy.observe_draft_cost(num_drafted, seconds, confidence)     the time that the drafter took
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class LengthPolicy(Protocol):
         """One target pass over `width` tokens of this request, shared as `load` says, took `seconds`."""
         ...
 
-    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
-        """Drafting `num_drafted` tokens took `seconds`."""
+    def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
+        """Drafting `num_drafted` tokens at `confidence` took `seconds`."""
         ...
 
 
@@ -71,5 +71,5 @@ class FixedLength:
     def observe_cost(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Nothing to learn."""
 
-    def observe_draft_cost(self, num_drafted: int, seconds: float) -> None:
+    def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Nothing to learn."""

@@ -12,13 +12,11 @@ the next time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from draftproof.core import Draft, Verdict
+from draftproof.drafters.acceptance import LOOKUP_CLASS
 from draftproof.drafters.base import Drafter, DraftRequest
 from draftproof.drafters.suffix import SuffixDrafter
-
-_LOOKUP_CLASS: Final = 1000.0
 
 
 class LookupFirst:
@@ -56,4 +54,4 @@ class LookupFirst:
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """The lookup's class of matches, apart from whatever the other drafter says."""
         looked_up = self.lookup.confidence(slot, context_ids)
-        return _LOOKUP_CLASS + looked_up if looked_up is not None else self.drafter.confidence(slot, context_ids)
+        return LOOKUP_CLASS + looked_up if looked_up is not None else self.drafter.confidence(slot, context_ids)

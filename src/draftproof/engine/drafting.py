@@ -54,7 +54,8 @@ def propose(drafter: Drafter | None, turns: Sequence[Turn]) -> None:
             continue
         turn.draft = draft
         if turn.request.length_policy is not None:
-            turn.request.length_policy.observe_draft_cost(max(len(draft) - len(turn.request.forced_ids), 0), seconds)
+            num_drafted = max(len(draft) - len(turn.request.forced_ids), 0)
+            turn.request.length_policy.observe_draft_cost(num_drafted, seconds, turn.request.confidence)
 
 
 def draft_request(turn: Turn) -> DraftRequest:
