@@ -46,7 +46,7 @@ MUTANTS = {
     ),
     "the rest of a slot forgotten": Mutant(
         "device/race.py",
-        "unscored = score_of_bound(tl.max(rest, 0))",
+        "unscored = score_of_bound(highest(rest))",
         'unscored = tl.full((), -float("inf"), tl.float32)',
         checks.check_slots,
     ),
@@ -93,11 +93,12 @@ MUTANTS = {
         "keyed/triton.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
     ),
     "the second contender's mass for the first's": Mutant(
-        "device/draw.py", "tl.store(part_mass + part, mass0)", "tl.store(part_mass + part, mass1)", checks.check_top_p
+        "device/draw.py", "tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))",
+        "tl.store(part_mass + part, tl.sum(tl.sum(mass1, 1), 0))", checks.check_top_p
     ),
-    "ties before a winner's tile left out": Mutant(
-        "device/draw.py", "tl.where(end <= token_id, z, unordered", "tl.where(end < 0, z, unordered",
-        checks.check_top_p_over_many_tiles,
+    "the first contender's logit for the second's": Mutant(
+        "keyed/triton.py", "(tl.load(z + 1), tl.load(drawn[5]", "(tl.load(z), tl.load(drawn[5]",
+        checks.check_top_p_of_many_rows,
     ),
     "min-p before temperature": Mutant(
         "device/boundary.py",

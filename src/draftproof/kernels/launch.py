@@ -35,7 +35,6 @@ class Plan:
     list_size: int
     key_shift: int
     num_exceptions: int
-    parts: int
     overlaps: bool
 
     @classmethod
@@ -68,7 +67,6 @@ class Plan:
         racers = splits + (num_special > 0)
         padded = -(-vocab_size // 4) * 4
         tiles = _power_of_two(num_plain + num_special)
-        parts = max(1, min(tiles // 4, _power_of_two(_PROGRAMS // logits.shape[0])))
         packed = (
             kind != "fp32"
             and logits.stride(0) % 4 == 0
@@ -80,7 +78,7 @@ class Plan:
             vocab_size, logits.shape[0], kind, packed, tile, num_plain, num_plain + num_special,
             tiles, splits, tiles_per_split, racers, _power_of_two(racers),
             max(1, 4096 // tile), 1024 if vocab_size > 8192 else 256, 0 if num_exceptions else _KEY_SHIFTS[kind],
-            num_exceptions, parts, can_overlap(logits.device),
+            num_exceptions, can_overlap(logits.device),
         )  # fmt: skip
 
     def quads(self, logits: torch.Tensor) -> torch.Tensor:

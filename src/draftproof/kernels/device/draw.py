@@ -15,7 +15,7 @@ import triton.language as tl
 from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, least_of, load_list
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, score
 from draftproof.kernels.device.passes import count_and_mass, first_at, list_tiles, race_above, settle
-from draftproof.kernels.device.rows import above, level, load_tiles, ordered, unordered
+from draftproof.kernels.device.rows import above, highest, level, load_tiles
 
 OK = tl.constexpr(0)
 NOT_FINITE = tl.constexpr(1)
@@ -58,12 +58,12 @@ def contender(racers, num_racers, z_bound, id_bound, vocab_size, RACERS: tl.cons
     split = tl.arange(0, RACERS)
     thirds = tl.load(racers[0] + 2 * RACERS + split, mask=split < num_racers, other=-float("inf"))
     alive = above(z, ids, z_bound, id_bound) & (scores > -float("inf"))
-    best = tl.max(tl.where(alive, scores, -float("inf")), 0)
+    best = highest(tl.where(alive, scores, -float("inf")))
     winner = tl.min(tl.where(alive & (scores == best), ids, vocab_size), 0)
     floor = best - nearness(best)
     close = tl.max((alive & (ids != winner) & (scores >= floor)).to(tl.int32), 0)
     unseen = tl.max((thirds >= floor).to(tl.int32), 0)
-    winner_z = tl.max(tl.where(alive & (ids == winner), z, -float("inf")), 0)
+    winner_z = highest(tl.where(alive & (ids == winner), z, -float("inf")))
     return winner, winner_z, (close + unseen > 0) | (best == -float("inf"))
 
 
@@ -83,20 +83,23 @@ def surely_kept(tile_max, tile_mass, num_tiles, scale, top, largest, top_p, z, T
 
 
 @triton.jit
-def masses_of_part(row, tile_max, first, last, shape, scale, top, bounds, GROUP: tl.constexpr, TILE: tl.constexpr,
-                   HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Masses of tokens that rank before each of three bounds, in tiles `first` to `last` - 1, units of 2^-40.
+def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_mass, TILES: tl.constexpr,
+                         GROUP: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                         HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Writes one part's masses of tokens that rank before each of three bounds, in units of 2^-40.
 
     bounds: ((logit, id), (logit, id), (logit, id)), the later ones never ranking after the first.
     Integers, so that the sum over parts is the same however many they are: a row's token must not depend on how many
-    rows share its batch. A tile's own sum is float32, in one order.
+    rows share its batch. Eight tokens' own sum is float32; a thread's go no further before the end.
     """
+    EIGHTHS: tl.constexpr = TILE // 8
     z0, id0 = bounds[0]
     z1, id1 = bounds[1]
     z2, id2 = bounds[2]
-    mass0 = tl.zeros((GROUP,), tl.int64)
+    first = part * (TILES // PARTS)
+    last = tl.minimum(first + TILES // PARTS, shape[0])
+    mass0 = tl.zeros((GROUP, EIGHTHS), tl.int64)
     mass1, mass2 = mass0, mass0
-    smallest = tl.minimum(tl.minimum(tl.abs(z0), tl.abs(z1)), tl.abs(z2))
     for start in range(first, last, GROUP):
         tile = start + tl.arange(0, GROUP)
         reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
@@ -104,36 +107,19 @@ def masses_of_part(row, tile_max, first, last, shape, scale, top, bounds, GROUP:
             z, ids = load_tiles(row, tl.where(reach >= z0, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
                                 HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
             weights = tl.exp2(tl.fma(z, scale, -top))
-            begin, end = start * TILE, (start + GROUP) * TILE
-            mixed = is_within(id0, begin, end) | is_within(id1, begin, end) | is_within(id2, begin, end)
-            if mixed | (start + GROUP > shape[1]) | (smallest < 1e-30):
-                mass0 += units(tl.sum(tl.where(above(z, ids, z0, id0), weights, 0.0), 1))
-                mass1 += units(tl.sum(tl.where(above(z, ids, z1, id1), weights, 0.0), 1))
-                mass2 += units(tl.sum(tl.where(above(z, ids, z2, id2), weights, 0.0), 1))
-            else:
-                # All ids lie on one side of the bound's, so that one comparison tells which tokens rank before it.
-                mass0 += units(tl.sum(tl.where(z >= least_above(z0, id0, end), weights, 0.0), 1))
-                mass1 += units(tl.sum(tl.where(z >= least_above(z1, id1, end), weights, 0.0), 1))
-                mass2 += units(tl.sum(tl.where(z >= least_above(z2, id2, end), weights, 0.0), 1))
-    return tl.sum(mass0, 0), tl.sum(mass1, 0), tl.sum(mass2, 0)
+            mass0 += units_of_eighths(weights, above(z, ids, z0, id0), GROUP, TILE)
+            mass1 += units_of_eighths(weights, above(z, ids, z1, id1), GROUP, TILE)
+            mass2 += units_of_eighths(weights, above(z, ids, z2, id2), GROUP, TILE)
+    tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))
+    tl.store(part_mass + PARTS + part, tl.sum(tl.sum(mass1, 1), 0))
+    tl.store(part_mass + 2 * PARTS + part, tl.sum(tl.sum(mass2, 1), 0))
 
 
 @triton.jit
-def is_within(token_id, begin, end):
-    """Whether ids from `begin` to `end` - 1 lie on both sides of a token's."""
-    return (token_id >= begin) & (token_id < end)
-
-
-@triton.jit
-def least_above(z, token_id, end):
-    """The lowest logit of tokens that rank before (z, token id), among ids all below it (below `end`) or all above."""
-    return tl.where(end <= token_id, z, unordered(ordered(z) + 1))
-
-
-@triton.jit
-def units(mass):
-    """A float32 mass in units of 2^-40."""
-    return (mass.to(tl.float64) * UNITS).to(tl.int64)
+def units_of_eighths(weights, counted, GROUP: tl.constexpr, TILE: tl.constexpr):
+    """[GROUP, TILE / 8] int64: float32 sums of eight counted weights [GROUP, TILE] each, in units of 2^-40."""
+    shares = tl.sum(tl.reshape(tl.where(counted, weights, 0.0), (GROUP, TILE // 8, 8)), 2)
+    return (shares.to(tl.float64) * UNITS).to(tl.int64)
 
 
 @triton.jit
@@ -169,16 +155,15 @@ def next_contender(token, z, unsure, racers, num_racers, vocab_size, RACERS: tl.
 
 
 @triton.jit
-def pick_raced(row, tile_max, tile_mass, racers, shape, largest, scale, top, top_p, num_racers, part, part_mass,
-               RACERS: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
-               PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-               TOP_P: tl.constexpr):  # fmt: skip
-    """(tokens, state, mass that top-p wants) of a row that was raced over all its tokens."""
+def pick_raced(tile_max, tile_mass, racers, shape, largest, scale, top, top_p, num_racers, RACERS: tl.constexpr,
+               TILES: tl.constexpr, TOP_P: tl.constexpr):  # fmt: skip
+    """(tokens, their logits, state, mass that top-p wants) of a row that was raced over all its tokens."""
     winner, z, unsure = contender(racers, num_racers, -float("inf"), shape[2] + 1, shape[2], RACERS)
     needed = tl.full((), 0.0, tl.float64)
     state = tl.where(unsure, LEFT, DRAWN)
     none = tl.full((), -1, tl.int32)
     second, third = none, none
+    z1, z2 = z, z
     if TOP_P:
         if (top_p < 1.0) & (unsure == 0):
             kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
@@ -187,30 +172,24 @@ def pick_raced(row, tile_max, tile_mass, racers, shape, largest, scale, top, top
                 token1, z1, unsure1 = next_contender(winner, z, unsure, racers, num_racers, shape[2], RACERS)
                 token2, z2, unsure2 = next_contender(token1, z1, unsure1, racers, num_racers, shape[2], RACERS)
                 second, third = tl.where(unsure1, -1, token1), tl.where(unsure2, -1, token2)
-                share: tl.constexpr = TILES // PARTS
-                mass0, mass1, mass2 = masses_of_part(
-                    row, tile_max, part * share, tl.minimum((part + 1) * share, shape[0]), shape, scale, top,
-                    ((z, winner), (z1, token1), (z2, token2)), GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-                tl.store(part_mass + part, mass0)
-                tl.store(part_mass + PARTS + part, mass1)
-                tl.store(part_mass + 2 * PARTS + part, mass2)
-    return (winner, second, third), state, needed
+    return (winner, second, third), (z, z1, z2), state, needed
 
 
 @triton.jit
 def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list_z, list_ids, shape, largest, scale,
-         temperature, k, top_p, min_score, num_racers, part, part_mass, RACERS: tl.constexpr, TILES: tl.constexpr,
-         GROUP: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
-         HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
-    """(three tokens, state, mass that top-p wants) of a healthy row, by one of its PARTS programs.
+         temperature, k, top_p, min_score, num_racers, part, RACERS: tl.constexpr, TILES: tl.constexpr,
+         TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+         HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
+    """(three tokens, their logits, state, mass that top-p wants) of a healthy row; part: which of its programs asks.
 
     TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p.
-    DRAWN: the first token. SUMMED: the first of the tokens whose mass before it, the sum of the parts' masses, one
-    written by each program, is below what is wanted; -1 stands for tokens that aren't certain, and LEFT for none.
+    DRAWN: the first token. SUMMED: the first of the tokens whose mass before it, the sum of the parts' masses, is below
+    what is wanted; -1 stands for tokens that aren't certain, and LEFT for none.
     """
     top = level(largest, scale)
     none = tl.full((), -1, tl.int32)
     tokens = (none, none, none)
+    logits = (0.0 * top, 0.0 * top, 0.0 * top)
     state = tl.full((), DRAWN, tl.int32)
     needed = tl.full((), 0.0, tl.float64)
     if temperature == 0:
@@ -219,9 +198,8 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list
             winner = first_at(row, tiles, num_listed, shape, largest, 1, TILE, HAS_ALLOWED, HAS_SPECIAL)
             tokens = (winner, none, none)
     elif (k == 0) & (min_score == -float("inf")):
-        tokens, state, needed = pick_raced(row, tile_max, tile_mass, racers, shape, largest, scale, top, top_p,
-                                           num_racers, part, part_mass, RACERS, TILES, GROUP, TILE, PARTS, HAS_ALLOWED,
-                                           HAS_SPECIAL, TOP_P)  # fmt: skip
+        tokens, logits, state, needed = pick_raced(tile_max, tile_mass, racers, shape, largest, scale, top, top_p,
+                                                   num_racers, RACERS, TILES, TOP_P)  # fmt: skip
     elif LISTS:
         if part == 0:
             z_bound, id_bound, kept_mass, num_found = keep_by_list(
@@ -237,7 +215,7 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list
                 winner = draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature,
                                       largest, shape[2], LIST)  # fmt: skip
             tokens = (winner, none, none)
-    return tokens, state, needed
+    return tokens, logits, state, needed
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.noise import SHIFT, philox4, score
-from draftproof.kernels.device.rows import larger, load_quads, plain_only
+from draftproof.kernels.device.rows import highest, larger, load_quads, plain_only
 
 SLOTS = tl.constexpr(64)
 
@@ -40,13 +40,13 @@ def inserted(found, mine, token_id, z):
 @triton.jit
 def ranked(z, ids, scores, found, none):
     """`found` with those of `scores` [N] that reach its third. none: an id above all."""
-    reach = tl.max(scores, 0)
+    reach = highest(scores)
     while (reach >= found[0][2]) & (reach > -float("inf")):
         token_id = tl.min(tl.where(scores == reach, ids, none), 0)
-        z_of = tl.max(tl.where(ids == token_id, z, -float("inf")), 0)
+        z_of = highest(tl.where(ids == token_id, z, -float("inf")))
         found = inserted(found, reach, token_id, z_of)
         scores = tl.where(ids == token_id, -float("inf"), scores)
-        reach = tl.max(scores, 0)
+        reach = highest(scores)
     return found
 
 
@@ -92,7 +92,7 @@ def scored(row, quads_ptr, at, noise, scale, found, vocab_size, PACKED: tl.const
     s0, s1, s2, s3 = score(z0 * scale, k0), score(z1 * scale, k1), score(z2 * scale, k2), score(z3 * scale, k3)
     first, none = 4 * quad, 4 * num_quads
     for _ in tl.static_range(2):
-        reach = tl.max(tl.maximum(tl.maximum(s0, s1), tl.maximum(s2, s3)), 0)
+        reach = highest(tl.maximum(tl.maximum(s0, s1), tl.maximum(s2, s3)))
         low_ids = tl.minimum(tl.where(s0 == reach, first, none), tl.where(s1 == reach, first + 1, none))
         high_ids = tl.minimum(tl.where(s2 == reach, first + 2, none), tl.where(s3 == reach, first + 3, none))
         token_id = tl.min(tl.minimum(low_ids, high_ids), 0)
@@ -103,7 +103,7 @@ def scored(row, quads_ptr, at, noise, scale, found, vocab_size, PACKED: tl.const
         s2 = tl.where(first + 2 == token_id, -float("inf"), s2)
         s3 = tl.where(first + 3 == token_id, -float("inf"), s3)
     scores = found[0]
-    third = tl.maximum(scores[2], tl.max(tl.maximum(tl.maximum(s0, s1), tl.maximum(s2, s3)), 0))
+    third = tl.maximum(scores[2], highest(tl.maximum(tl.maximum(s0, s1), tl.maximum(s2, s3))))
     return (scores[0], scores[1], third), found[1], found[2]
 
 
@@ -125,13 +125,13 @@ def finished(row, quads_ptr, slots, noise, scale, vocab_size, PACKED: tl.constex
     faulty = tl.max((best != best).to(tl.int32), 0) > 0
     found = scored(row, quads_ptr, best_at, noise, scale, nothing_found(), vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED,
                    HAS_SPECIAL)  # fmt: skip
-    unscored = score_of_bound(tl.max(second, 0))
+    unscored = score_of_bound(highest(second))
     needed = found[0][0]
     if MASS:
         needed = found[0][1]
     if (unscored >= needed) & (unscored > -float("inf")):
         found = scored(row, quads_ptr, second_at, noise, scale, found, vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED,
                        HAS_SPECIAL)  # fmt: skip
-        unscored = score_of_bound(tl.max(rest, 0))
+        unscored = score_of_bound(highest(rest))
     scores = found[0]
     return ((scores[0], scores[1], tl.maximum(scores[2], unscored)), found[1], found[2]), faulty

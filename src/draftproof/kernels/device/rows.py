@@ -107,8 +107,21 @@ def only(bits, z0, z1, z2, z3):
 def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(z [G, TILE] float32, token ids [G, TILE] int32) of tiles `tile` [G]; -inf where there is no token."""
-    places = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    return load_places(row, places, num_tiles, num_plain, vocab_size, TILE, HAS_ALLOWED, HAS_SPECIAL)
+    ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    z = tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf")).to(tl.float32)
+    if HAS_ALLOWED or HAS_SPECIAL:
+        eighth = tile[:, None] * (TILE // 8) + tl.arange(0, TILE // 8)[None, :]
+        inside = 8 * eighth < vocab_size
+        bits = plain_bits(row, tl.multiple_of(eighth, [1, 1]), inside, True, HAS_ALLOWED, HAS_SPECIAL)
+        plain = (bits[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
+        z = tl.where(tl.reshape(plain, ids.shape) != 0, z, -float("inf"))
+    if HAS_SPECIAL:
+        if tl.max(tile, 0) >= num_plain:
+            place = ids - num_plain * TILE
+            extra = (place >= 0) & (ids < num_tiles * TILE)
+            z = tl.where(extra, tl.load(row[4] + place, mask=extra, other=-float("inf")), z)
+            ids = tl.where(extra, tl.load(row[3] + place, mask=extra, other=0), ids)
+    return z, ids
 
 
 @triton.jit
@@ -159,6 +172,12 @@ def ordered(z):
 def unordered(key):
     """The float32 of an `ordered` integer."""
     return (key ^ ((key >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def highest(values):
+    """The largest of `values` [N], none of them NaN. As integers, which a warp compares in one step."""
+    return unordered(tl.max(ordered(values), 0))
 
 
 @triton.jit

@@ -13,8 +13,9 @@ from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.verdict import KernelVerdict
 
-_SUM_WARPS: Final = 4  # of programs that may sum a part of a row; others have one
+_SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 2048  # looked at together
+_AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
 
 
@@ -44,8 +45,10 @@ class KeyedKernel:
         self._nodes = nodes
         ints = torch.empty((5, rows.num_rows), dtype=torch.int32, device=device)
         wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
-        masses = torch.empty((rows.num_rows, 3, self._plan.parts), dtype=torch.int64, device=device)
-        self._drawn = (*ints[:3], wanted, masses, *ints[3:])
+        self._parts = sum_parts(rows.num_rows, self._plan.tiles)
+        masses = torch.empty((rows.num_rows, 3, self._parts), dtype=torch.int64, device=device)
+        of_tokens = torch.empty((rows.num_rows, 3), dtype=torch.float32, device=device)
+        self._drawn = (*ints[:3], wanted, masses, *ints[3:], of_tokens)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
         self._verdict = KernelVerdict.empty(rows, nodes, device)
 
@@ -63,7 +66,7 @@ class KeyedKernel:
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
         from draftproof.kernels.device.read_kernel import read_kernel
-        from draftproof.kernels.keyed.triton import pick_kernel, walk_kernel
+        from draftproof.kernels.keyed.triton import pick_kernel, sum_kernel, walk_kernel
 
         plan, verdict = self._plan, self._verdict
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
@@ -80,13 +83,18 @@ class KeyedKernel:
         shared = (
             *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
         )  # fmt: skip
-        parts, warps = (plan.parts, _SUM_WARPS) if requests.top_p_alone else (1, 1)
-        pick_kernel[(plan.num_rows * parts,)](
-            *shared, GROUP=min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), LIST=plan.list_size,
-            KEY_SHIFT=plan.key_shift,
-            PARTS=parts, TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=warps, **sizes,
+        sums, parts = requests.top_p_alone, self._parts if requests.top_p_alone else 1
+        at_once = sums and plan.num_rows <= _AT_ONCE
+        summing: dict[str, Any] = {
+            "GROUP": min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), "PARTS": parts, **sizes,
             **plan.overlapping,
+        }  # fmt: skip
+        pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
+            *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone, LISTS=requests.lists,
+            SUMS=at_once, num_warps=_SUM_WARPS if at_once else 1, **summing,
         )  # fmt: skip
+        if sums and not at_once:
+            sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
@@ -94,6 +102,12 @@ class KeyedKernel:
             TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **plan.overlapping,
         )  # fmt: skip
         return verdict
+
+
+def sum_parts(num_rows: int, tiles: int) -> int:
+    """How many programs share a row whose mass is summed, a power of two."""
+    parts = 1024 // max(num_rows, 1) if num_rows <= _AT_ONCE else 16 if num_rows <= 512 else 8
+    return max(1, min(tiles // 4, 1 << max(parts, 1).bit_length() - 1))
 
 
 def verify_keyed(

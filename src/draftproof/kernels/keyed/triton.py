@@ -3,11 +3,22 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.draw import DRAWN, LEFT, NEAR_MASS, OK, SUMMED, UNITS, health, pick, rescue
+from draftproof.kernels.device.draw import (
+    DRAWN,
+    LEFT,
+    NEAR_MASS,
+    OK,
+    SUMMED,
+    UNITS,
+    health,
+    pick,
+    rescue,
+    store_masses_of_part,
+)
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
-from draftproof.kernels.device.rows import max_or_nan
+from draftproof.kernels.device.rows import level, max_or_nan
 
 
 @triton.jit
@@ -15,13 +26,16 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
-                LISTS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. What `pick` says of each row.
+                LISTS: tl.constexpr, SUMS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """What `pick` says of each row. Grid: rows * PARTS with SUMS, where every program also sums its part; else rows.
 
-    drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens).
+    drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens [rows],
+    the three tokens' logits [rows, 3]).
     """
-    row_index = tl.program_id(0) // PARTS
-    part = tl.program_id(0) % PARTS
+    row_index, part = tl.program_id(0), tl.zeros((), tl.int32)
+    if SUMS:
+        row_index = tl.program_id(0) // PARTS
+        part = tl.program_id(0) % PARTS
     let_next_begin(OVERLAP)
     request = tl.load(row_params[0] + row_index)
     noise = noise_of(row_index, request, row_params, request_params)
@@ -37,19 +51,26 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     fault = health(tl.where(raced, max_or_nan(scores), largest))
     none = tl.full((), -1, tl.int32)
     tokens = (none, none, none)
+    z = (0.0 * temperature, 0.0 * temperature, 0.0 * temperature)
     state = tl.full((), 0, tl.int32)
     wanted = tl.full((), 0.0, tl.float64)
+    row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+    scale = scale_of(temperature)
     if fault == OK:
-        tokens, state, wanted = pick(
-            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-            noise, scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
+        tokens, z, state, wanted = pick(
+            row, noise, scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
             scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest,
-            scale_of(temperature), temperature, k, top_p, min_score, num_racers, part,
-            drawn[4] + row_index * (3 * PARTS), RACERS, TILES, GROUP, TILE, LIST, KEY_SHIFT, PARTS, HAS_ALLOWED,
-            HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
+            scale, temperature, k, top_p, min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT,
+            HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
+        if SUMS:
+            if state == SUMMED:
+                store_masses_of_part(
+                    row, tile_max, part, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
+                    ((z[0], tokens[0]), (z[1], tokens[1]), (z[2], tokens[2])), drawn[4] + row_index * (3 * PARTS),
+                    TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
     if part == 0:
         tl.store(drawn[0] + row_index, tokens[0])
         tl.store(drawn[1] + row_index, fault)
@@ -58,6 +79,33 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         if TOP_P:
             tl.store(drawn[5] + row_index, tokens[1])
             tl.store(drawn[6] + row_index, tokens[2])
+            if not SUMS:
+                for rank in tl.static_range(3):
+                    tl.store(drawn[7] + 3 * row_index + rank, z[rank])
+
+
+@triton.jit
+def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
+               num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+               GROUP: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+               OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: rows * PARTS. The masses before the contenders of rows that `pick_kernel` left to be summed."""
+    let_next_begin(OVERLAP)
+    row_index = tl.program_id(0) // PARTS
+    request = tl.load(row_params[0] + row_index)
+    scale = scale_of(tl.load(request_params[0] + request))
+    wait_for_previous(OVERLAP)
+    if tl.load(drawn[2] + row_index) == SUMMED:
+        tile_max = scratch[0] + row_index * TILES
+        tile = tl.arange(0, TILES)
+        largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
+        z = drawn[7] + 3 * row_index
+        store_masses_of_part(
+            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
+            tl.program_id(0) % PARTS, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
+            ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
+             (tl.load(z + 2), tl.load(drawn[6] + row_index))),
+            drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
 
 
 @triton.jit
