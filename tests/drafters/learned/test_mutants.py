@@ -9,12 +9,28 @@ import pytest
 import torch
 
 from draftproof.core import Draft, PointMass
-from draftproof.drafters.learned import block_drafter, block_model, chain_drafter, context, drawing, markov, modules
+from draftproof.drafters.learned import (
+    block_drafter,
+    block_model,
+    chain_drafter,
+    context,
+    drawing,
+    host_block,
+    load,
+    markov,
+    modules,
+)
 from draftproof.errors import DraftContractError
 from tests.drafters.learned import test_context, test_laws, test_parity
 from tests.drafters.learned.tiny import METHODS, tiny_target, write_drafter
 
 one_thread = test_context.one_thread
+
+
+@pytest.fixture(autouse=True)
+def not_packed(monkeypatch):
+    """The twins are of the modules' way; some processors would go the packed one."""
+    monkeypatch.setattr(load, "should_pack", lambda dtype, device, invariant: False)
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +149,21 @@ def test_causal_where_it_is_bidirectional(monkeypatch, tmp_path):
 
     monkeypatch.setattr(block_drafter, "block_mask", causal)
     assert caught(test_parity.test_parity, "zlab_v1", False, tmp_path)
+
+
+def test_context_keys_that_are_not_rotated(monkeypatch, tmp_path):
+    """The packed way: keys of the context as if all stood at position 0."""
+    split = host_block.split_heads
+
+    def still(joined, heads, cosines, sines):
+        if heads.heads:
+            return split(joined, heads, cosines, sines)
+        return split(joined, heads, torch.ones_like(cosines), torch.zeros_like(sines))
+
+    monkeypatch.setattr(host_block, "split_heads", still)
+    assert caught(test_parity.test_parity_of_packed_products, "zlab_v1", False, tmp_path)
+    monkeypatch.undo()
+    assert not caught(test_parity.test_parity_of_packed_products, "zlab_v1", False, tmp_path)
 
 
 def test_rotary_pairs_as_neighbours(monkeypatch, tmp_path):

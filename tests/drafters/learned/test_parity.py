@@ -4,6 +4,7 @@ Several steps with the cache kept between them, one sequence at a time and two o
 """
 
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned import load
 from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.lean_block import is_lean
 from draftproof.drafters.learned.modules import Linear
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
@@ -60,21 +62,32 @@ def packed_output(target):
         target.model.get_output_embeddings = lambda: output
 
 
-@pytest.mark.parametrize("packs", [False, True], ids=["", "packed"])
 @pytest.mark.parametrize("together", [False, True], ids=["batch 1", "ragged batch"])
 @pytest.mark.parametrize("name", NAMES)
-def test_parity(name, together, packs, tmp_path, monkeypatch):
+def test_parity(name, together, tmp_path):
+    compare(name, together, tmp_path, packs=False)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["batch 1", "ragged batch"])
+@pytest.mark.parametrize("name", NAMES)
+def test_parity_of_packed_products(name, together, tmp_path):
+    """As they run on processors where packing pays."""
+    compare(name, together, tmp_path, packs=True)
+
+
+def compare(name, together, folder, packs):
     golden = Golden(name)
     target = golden.target(2 if name == "transformers_mtp" else 6)
-    monkeypatch.setattr(load, "should_pack", lambda dtype, device, invariant: packs)
     if packs:
         packed_output(target)
-    drafter = loaded(golden, tmp_path, target)
+    with mock.patch.object(load, "should_pack", lambda dtype, device, invariant: packs):
+        drafter = loaded(golden, folder, target)
     kinds = {type(module) for module in drafter.model.modules()}
     assert (PackedLinear in kinds) == packs
     assert not packs or not kinds & {Linear, torch.nn.Linear}
     seen = watch(drafter)
     is_block = isinstance(drafter, BlockDrafter)
+    assert not is_block or (drafter.host is not None) == (packs and is_lean(drafter.model))
     num_tokens = len(next(iter(golden.facts["tokens"].values())))
     steps = golden.facts["steps"]
     # In the batch the second sequence is a step ahead, so contexts and new positions differ in number.

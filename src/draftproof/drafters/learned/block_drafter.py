@@ -37,6 +37,7 @@ from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.context import DraftContext
 from draftproof.drafters.learned.drawing import Drawing, candidate_law
 from draftproof.drafters.learned.head import TargetEnds
+from draftproof.drafters.learned.host_block import HostBlock
 from draftproof.drafters.learned.modules import Attend
 from draftproof.drafters.learned.turn import Turn
 from draftproof.targets.base import TappedTarget
@@ -51,7 +52,8 @@ _CHUNK: Final = 512
 class BlockDrafter:
     """See `Drafter` for what the methods promise.
 
-    model: on the target's device, in its dtype. confidence_threshold: 0 for drafts of full length.
+    model: on the target's device, in its dtype. confidence_threshold: 0 for drafts of full length. host: runs the
+    model's layers in place of the modules.
     """
 
     proposes_without_confidence = True
@@ -64,7 +66,9 @@ class BlockDrafter:
         drawing: Drawing,
         *,
         confidence_threshold: float = 0.0,
+        host: HostBlock | None = None,
     ) -> None:
+        self.host = host
         self.method, self.layout = model.layout.method, model.layout
         self.model, self.target, self.ends, self.drawing = model, target, ends, drawing
         self.confidence_threshold = confidence_threshold if model.confidence_head is not None else 0.0
@@ -138,6 +142,9 @@ class BlockDrafter:
         positions = torch.tensor(starts, device=features.device)[:, None] + torch.arange(width, device=features.device)
         rotation = self.model.rotation(features, positions)
         self.cache.prepare(slots, starts, width, max(starts) + width)
+        if self.host is not None:
+            self.host.append(features, rotation, self.cache)
+            return
         for index, layer in enumerate(self.model.layers):
             self.cache.update(*layer.self_attn.keys_values(features, rotation), index)  # type: ignore[operator, union-attr]
 
@@ -153,13 +160,17 @@ class BlockDrafter:
         positions = begins[:, None] + torch.arange(layout.block_size, device=device)
         key_length = max(starts) + layout.block_size
         self.cache.prepare(slots, starts, layout.block_size, key_length)
-        attends: list[Attend] = []
-        masks: dict[tuple[int | None, bool], torch.Tensor] = {}
-        for index, kind in enumerate(zip(self.model.backbone.windows, layout.causal, strict=True)):
-            if kind not in masks:
-                masks[kind] = block_mask(begins, layout.block_size, key_length, *kind, block.dtype)
-            attends.append(self.attend(index, masks[kind]))
-        hidden: torch.Tensor = self.model(block, self.model.rotation(block, positions), attends)
+        made: dict[tuple[int | None, bool], torch.Tensor] = {}
+        masks = []
+        for kind in zip(self.model.backbone.windows, layout.causal, strict=True):
+            if kind not in made:
+                made[kind] = block_mask(begins, layout.block_size, key_length, *kind, block.dtype)
+            masks.append(made[kind])
+        rotation = self.model.rotation(block, positions)
+        if self.host is not None:
+            return self.host.hidden(block, rotation, self.cache, masks)
+        attends: list[Attend] = [self.attend(index, mask) for index, mask in enumerate(masks)]
+        hidden: torch.Tensor = self.model(block, rotation, attends)
         return hidden
 
     def attend(self, index: int, mask: torch.Tensor) -> Attend:

@@ -25,7 +25,9 @@ from draftproof.drafters.learned.checkpoint import Checkpoint, load_into
 from draftproof.drafters.learned.drawing import Drawing
 from draftproof.drafters.learned.eagle3 import ChainModel, Eagle3Model
 from draftproof.drafters.learned.head import TargetEnds, check_same_target
+from draftproof.drafters.learned.host_block import HostBlock
 from draftproof.drafters.learned.layout import BlockLayout, tell
+from draftproof.drafters.learned.lean_block import is_lean
 from draftproof.drafters.learned.modules import Linear
 from draftproof.drafters.learned.mtp import MTPModel
 from draftproof.drafters.learned.own import own_drafter
@@ -131,6 +133,8 @@ def load_block_drafter(
         if layout.mask_token_id >= len(target.model.get_input_embeddings().weight):
             raise ModelError(f"{where}: mask_token_id={layout.mask_token_id} is beyond the target's embedding")
         load_into(module, checkpoint, _rename(layout))
+        module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+        host = HostBlock(module) if _packs(target) and is_lean(module) else None
         module = _for_target(module, target)
         size = layout.draft_vocab_size
         vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
@@ -138,7 +142,7 @@ def load_block_drafter(
         looks_back = layout.markov_rank or layout.selector_rank or layout.domino_state_size
         drawing = Drawing(chain, argmax_by_default=not looks_back)
         made = BlockDrafter if looks_back else FactorisedDrafter
-        return made(module, target, ends, drawing, confidence_threshold=confidence_threshold)
+        return made(module, target, ends, drawing, confidence_threshold=confidence_threshold, host=host)
 
     drafter = settled(layouts, build, target, where)
     tell(f"drafter {where}: {drafter.layout.describe()}")
@@ -151,10 +155,14 @@ _Module = TypeVar("_Module", bound=nn.Module)
 def _for_target(module: _Module, target: Any) -> _Module:
     """On the target's device, in its dtype; its products packed where that pays."""
     module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
-    # A drafter that runs over fixed buffers has products of its own.
-    if not getattr(target, "is_static", False) and should_pack(target.dtype, target.device, invariant=False):
+    if _packs(target):
         pack_linears(module, (nn.Linear, Linear))
     return module
+
+
+def _packs(target: Any) -> bool:
+    # A drafter that runs over fixed buffers has products of its own.
+    return not getattr(target, "is_static", False) and should_pack(target.dtype, target.device, invariant=False)
 
 
 def check_target(target: Any) -> None:
