@@ -104,16 +104,22 @@ class TapStore:
             self.lengths[slot] = start + count
 
     def record_at(
-        self, slots: torch.Tensor, starts: torch.Tensor, num_tokens: int, seen: Mapping[int, torch.Tensor]
+        self,
+        slots: torch.Tensor,
+        starts: torch.Tensor,
+        num_tokens: int,
+        seen: Mapping[int, torch.Tensor],
+        source: torch.Tensor,
     ) -> None:
         """As `record`, by the device alone: num_tokens for each of slots [requests] from starts [requests] on.
 
-        seen: by tap, [tokens, hidden size], the requests' tokens first. There is room (`reserve`); the lengths are
+        seen: by tap, [tokens, hidden size], the requests' tokens first. source [requests]: whose hidden states are
+        taken for each; where two have one slot, they are the same ones. There is room (`reserve`); the lengths are
         the caller's to set.
         """
         hidden = torch.cat([seen[tap].flatten(0, -2) for tap in self.tap_ids], dim=-1)
         positions = starts[:, None] + torch.arange(num_tokens, device=starts.device)
-        self.rows[slots[:, None], positions] = hidden[: positions.numel()].view(*positions.shape, -1)
+        self.rows[slots[:, None], positions] = hidden[: positions.numel()].view(*positions.shape, -1)[source]
 
     def read_at(self, slots: torch.Tensor, starts: torch.Tensor, num_positions: int) -> torch.Tensor:
         """[requests, num_positions, width] from starts [requests] on, whatever is there."""

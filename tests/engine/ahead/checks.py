@@ -54,6 +54,26 @@ def wrong_together(folder: Path) -> list[str]:
     return wrong
 
 
+def wrong_filled_up(folder: Path) -> list[str]:
+    """One of six ends at once: five run as six, and fewer as they end."""
+    params = [*PARAMS, SamplingParams(seed=12, max_tokens=36, **SAMPLED)]
+    waited, drafts = EXPECTED(
+        "filled up", lambda: followed(bench_of(target_of(8), "dflash", folder, ahead=False), params)
+    )
+    bench = bench_of(target_of(8), "dflash", folder, ahead=True)
+    (ahead, own_drafts), wrong = followed(bench, params), []
+    if texts(ahead) != texts(waited):
+        wrong.append("texts")
+    for found, expected in zip(own_drafts, drafts, strict=True):
+        full = [place for place, ids in enumerate(expected) if len(ids) == TOKENS]
+        if [found[place] for place in full] != [expected[place] for place in full]:
+            wrong.append("drafts")
+    sizes = {name[0] for name in bench.engine.ahead._steps}
+    if 6 not in sizes or sizes - {1, 2, 3, 4, 6}:
+        wrong.append(f"steps for {sizes} requests")
+    return wrong
+
+
 def wrong_moves(folder: Path) -> list[str]:
     """Contexts that outgrow their place in the cache, so that slots are moved while steps run."""
     params = [SamplingParams(seed=seed, max_tokens=12, **SAMPLED) for seed in range(2)]
@@ -156,6 +176,7 @@ def wrong_faults(folder: Path) -> list[str]:
 
 CHECKS = {
     "together": wrong_together,
+    "filled up": wrong_filled_up,
     "moves": wrong_moves,
     "changes": wrong_changes,
     "faults": wrong_faults,

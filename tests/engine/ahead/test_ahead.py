@@ -6,7 +6,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from draftproof import LLM, SamplingParams
-from draftproof.engine.ahead.loop import AheadLoop
+from draftproof.engine.ahead.loop import AheadLoop, batch_bucket
 from draftproof.engine.engine import Engine
 from draftproof.errors import ParameterError
 from draftproof.sampling import SamplerChain
@@ -207,6 +207,12 @@ def interrupted(engine):
     except KeyboardInterrupt:
         pass
     engine._advance = advance
+
+
+def test_batches_come_in_few_sizes():
+    sizes = [batch_bucket(number) for number in range(1, 34)]
+    assert sorted(set(sizes)) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
+    assert all(number <= size <= 1.5 * number for number, size in enumerate(sizes, 1))
 
 
 def test_where_nothing_runs_ahead_it_is_refused():

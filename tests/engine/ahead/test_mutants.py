@@ -65,7 +65,9 @@ def forget_who_the_requests_are(patch):
 def leave_the_drafters_context_behind(patch):
     call = FollowingBlock.__call__
     patch.setattr(
-        FollowingBlock, "__call__", lambda block, newest, starts, fed, draw: call(block, newest, starts, fed * 0, draw)
+        FollowingBlock,
+        "__call__",
+        lambda block, newest, starts, fed, *rest: call(block, newest, starts, fed * 0, *rest),
     )
 
 
@@ -104,8 +106,8 @@ def write_where_the_slot_was(patch):
 def read_one_key_too_few(patch):
     fill = ChainTables.fill
 
-    def short(tables, tokens, starts, offsets):
-        fill(tables, tokens, starts, offsets)
+    def short(tables, *given):
+        fill(tables, *given)
         tables._rows[:, 3] -= 1
         tables._rows[:, 4] -= 1
 
@@ -123,6 +125,27 @@ def pass_over_faults(patch):
     patch.setattr(AheadStep, "read", faultless)
 
 
+def count_copies_as_requests(patch):
+    begin = AheadStep.begin
+
+    def begun(step, *given):
+        begin(step, *given)
+        step._num_real = step._num_requests
+
+    patch.setattr(AheadStep, "begin", begun)
+
+
+def give_copies_anothers_slot(patch):
+    place = AheadStep.place
+    patch.setattr(
+        AheadStep, "place", lambda step, slots: place(step, [*slots, *slots[-1:] * (step._num_requests - len(slots))])
+    )
+
+
+def a_graph_for_every_size(patch):
+    patch.setattr(AheadLoop, "_num_places", lambda loop, num_requests, num_drafts: num_requests)
+
+
 def run_others_ahead(patch):
     patch.setattr(AheadLoop, "_is_served", lambda loop, member: not member.request.is_finished)
 
@@ -136,6 +159,9 @@ MUTANTS = {
     leave_the_drafters_context_behind: "together",
     say_too_much_of_the_drafters_context: "together",
     read_one_key_too_few: "together",
+    count_copies_as_requests: "filled up",
+    give_copies_anothers_slot: "filled up",
+    a_graph_for_every_size: "filled up",
     write_where_the_slot_was: "moves",
     keep_what_a_late_stop_cut: "changes",
     keep_newcomers_waiting: "changes",

@@ -57,7 +57,8 @@ def test_a_block_sees_all_of_itself(groups, window):
     bucket = Bucket(num_requests * width, attention.power_of_two(most), 16, 512, Kind.BLOCK, 0, False)
     tables = Tables(bucket, DEVICE)
     starts, offsets = torch.tensor(LENGTHS, dtype=torch.int32), torch.tensor(OFFSETS, dtype=torch.int32)
-    ChainTables(tables, num_requests, width, most).fill(torch.zeros(num_requests, width).int(), starts, offsets)
+    ids, is_real = torch.zeros(num_requests, width).int(), torch.ones(num_requests).bool()
+    ChainTables(tables, num_requests, width, most).fill(ids, starts, offsets, is_real)
     query = torch.randn(num_requests * width, 2 * groups, 8, generator=source)
     keys, values = (torch.randn(2, 2048, 8, generator=source) for _ in range(2))
     expected = []

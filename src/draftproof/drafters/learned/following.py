@@ -18,6 +18,7 @@ import torch
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.learned.block_drafter import BlockDrafter, FactorisedDrafter
 from draftproof.drafters.learned.lean_block import LeanBlock, is_lean
+from draftproof.targets.static.following import reals
 
 
 class Draw(Protocol):
@@ -68,13 +69,16 @@ class FollowingBlock:
             self._slots.copy_(torch.tensor(slots))
             self._known = list(slots)
 
-    def __call__(self, newest: torch.Tensor, starts: torch.Tensor, fed: torch.Tensor, draw: Draw) -> torch.Tensor:
-        """newest, starts, fed [requests]: ids [requests, num_drafts]."""
+    def __call__(
+        self, newest: torch.Tensor, starts: torch.Tensor, fed: torch.Tensor, source: torch.Tensor, draw: Draw
+    ) -> torch.Tensor:
+        """newest, starts, fed, source [requests]: ids [requests, num_drafts]. source: as a following forward's."""
         drafter, model, vocab = self.drafter, self.drafter.model, self.drafter.ends.vocab
-        self._extend(fed)
+        is_real = reals(source)
+        self._extend(fed, is_real)
         self._ids[:, 0] = newest
         first = drafter.layout.first_slot
-        hidden = self._block.hidden(self._slots, starts, self._ids, drafter.ends.table)
+        hidden = self._block.hidden(self._slots, starts, self._ids, drafter.ends.table, is_real)
         hidden = hidden[:, first : first + self._num_drafts]
         logits = model.scaled(drafter.ends.logits(hidden))
         markov = model.markov_head
@@ -89,6 +93,6 @@ class FollowingBlock:
             drafted.append(previous)
         return torch.stack(drafted, dim=1)
 
-    def _extend(self, fed: torch.Tensor) -> None:
+    def _extend(self, fed: torch.Tensor, is_real: torch.Tensor) -> None:
         taps = self.drafter.context.taps.read_at(self._slots, fed, len(self._fed))
-        self._block.extend(self._slots, fed[:, None] + self._fed, taps.to(self.drafter.target.dtype))
+        self._block.extend(self._slots, fed[:, None] + self._fed, taps.to(self.drafter.target.dtype), is_real)

@@ -18,7 +18,7 @@ from draftproof.drafters.learned.block_model import BlockLayer, BlockModel
 from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.modules import Linear, RMSNorm, Rotation
 from draftproof.targets.static.attention import Attention, Shape, most_tokens, power_of_two
-from draftproof.targets.static.following import ChainTables
+from draftproof.targets.static.following import ChainTables, columns_of
 from draftproof.targets.static.operations import Heads, Norm, operations_for
 from draftproof.targets.static.steps import key_bucket
 from draftproof.targets.static.tables import Bucket, Kind, Tables
@@ -126,25 +126,36 @@ class LeanBlock:
                 made[shape, causal] = Attention(shape, bucket, device, invariant=False)
             self._attentions.append((made[shape, causal], self._tables[causal][0]))
 
-    def extend(self, slots: torch.Tensor, positions: torch.Tensor, taps: torch.Tensor) -> None:
-        """Write the context's keys and values at positions [requests, n] of `slots`, from taps [requests, n, …]."""
+    def extend(self, slots: torch.Tensor, positions: torch.Tensor, taps: torch.Tensor, is_real: torch.Tensor) -> None:
+        """Write the context's keys and values at positions [requests, n] of `slots`, from taps [requests, n, …].
+
+        is_real: as `ChainTables.fill` takes it.
+        """
         features = self._operations.add_norm(self._features(taps.flatten(0, 1)), None, self._hidden_norm)
         cosines, sines = self._rotation(features, positions)
-        columns = (positions + (slots * self._cache.capacity)[:, None]).flatten().int()
+        columns = columns_of(positions, slots * self._cache.capacity, is_real)
         for index, layer in enumerate(self._layers):
             keys, values = self._cache.columns(index)
             made = layer.keys_values(features)
             self._operations.place(made, layer.stored, cosines, sines, columns, keys, values)
 
-    def hidden(self, slots: torch.Tensor, starts: torch.Tensor, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    def hidden(
+        self,
+        slots: torch.Tensor,
+        starts: torch.Tensor,
+        ids: torch.Tensor,
+        table: torch.Tensor,
+        is_real: torch.Tensor,
+    ) -> torch.Tensor:
         """ids [requests, block_size] from `starts` on: [requests, block_size, hidden] after the final norm.
 
-        table: the target's embedding. The block's own keys stay in the cache until something else is written there.
+        table: the target's embedding. is_real: as in `extend`. The block's own keys stay in the cache until something
+        else is written there.
         """
         residual = self._model.embed(table, ids.flatten())
         offsets = (slots * self._cache.capacity).int()
         for _, fill in self._tables.values():
-            fill.fill(ids, starts, offsets)
+            fill.fill(ids, starts, offsets, is_real)
         tables = next(iter(self._tables.values()))[0]
         cosines, sines = self._rotation(residual, tables.positions[None])
         added: torch.Tensor | None = None

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from draftproof.core import Draft, Outcome
 from draftproof.drafters.learned.following import follows
 from draftproof.drafters.length import FixedLength
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
     from draftproof.targets.hf import HFTarget
 
-MOST_STEPS: Final = 8
+MOST_STEPS: Final = 32
 """Captured steps that are kept, of different batches and lengths."""
 LEAST_KEYS: Final = 256
 
@@ -59,6 +61,7 @@ class AheadLoop:
         self._step: AheadStep | None = None
         self._steps: dict[Any, AheadStep] = {}
         self._waited_for: set[str] = set()
+        self._pool: Any = None
         self.num_steps = 0
 
     @property
@@ -223,7 +226,12 @@ class AheadLoop:
         longest = max(member.bound for member in self._members) + 2 * (num_drafts + 1)
         num_keys = max(1 << (longest - 1).bit_length(), LEAST_KEYS)
         kinds = kinds_of(Requests.of(params, seeds, samples, device="cpu"))
-        name = (len(requests), num_drafts, num_keys, kinds)
+        num_places = self._num_places(len(requests), num_drafts)
+        for values in (params, seeds, samples):
+            values += values[:1] * (num_places - len(requests))  # type: ignore[operator]
+        name = (num_places, num_drafts, num_keys, kinds)
+        if self._pool is None and target.device.type == "cuda":
+            self._pool = torch.cuda.graph_pool_handle()
         step = self._steps.pop(name, None)
         if step is not None and step.is_current:
             step.draws.use(params, seeds, samples)
@@ -235,14 +243,27 @@ class AheadLoop:
                 target,
                 self._drafter if num_drafts else None,
                 draws,
-                num_requests=len(requests),
+                num_requests=num_places,
                 num_drafts=num_drafts,
                 num_keys=num_keys,
+                pool=self._pool,
             )
         self._steps[name] = step
         while len(self._steps) > MOST_STEPS:
             self._steps.pop(next(iter(self._steps)))
         return step
+
+    def _num_places(self, num_requests: int, num_drafts: int) -> int:
+        """Of the batch, copies included: few numbers, so that few graphs are made."""
+        most = self._target.shapes.num_tokens
+        limit = self._target.num_slots if most is None else min(self._target.num_slots, most // (num_drafts + 1))
+        return min(batch_bucket(num_requests), limit)
+
+
+def batch_bucket(num_requests: int) -> int:
+    """Powers of two, and their halves between them: 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
+    power = 1 << (num_requests - 1).bit_length()
+    return 3 * power // 4 if power >= 4 and num_requests <= 3 * power // 4 else power
 
 
 def _drafts_always(request: Request, num_drafts: int) -> bool:

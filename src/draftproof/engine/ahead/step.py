@@ -1,5 +1,7 @@
 """One step of a batch over fixed buffers: draft, score, verify, commit. On a CUDA device it is one captured graph.
 
+A batch of fewer requests is filled up with copies of its first one, so that few sizes of batches need a graph.
+
 State, a number for each request: the newest committed token, its position (`starts`, as many as the slot has entries
 that count), and up to where the drafter's context is cached (`fed`). Each run moves it on and writes a report.
 """
@@ -29,14 +31,14 @@ class Report:
 
 
 class AheadStep:
-    """A step of `num_requests` requests that draft `num_drafts` tokens each; slots hold at most `num_keys` entries.
+    """A step of up to `num_requests` requests that draft `num_drafts` tokens each; slots hold up to `num_keys` entries.
 
-    drafter: None where num_drafts is 0.
+    drafter: None where num_drafts is 0. pool: of the memory of graphs that don't run at the same time.
     """
 
     def __init__(
         self, target: HFTarget, drafter: BlockDrafter | None, draws: Draws, *, num_requests: int, num_drafts: int,
-        num_keys: int,
+        num_keys: int, pool: Any = None,
     ) -> None:  # fmt: skip
         device = target.device
         self.width, self.draws, self.num_keys = num_drafts + 1, draws, num_keys
@@ -46,9 +48,12 @@ class AheadStep:
             self._block = FollowingBlock(drafter, num_requests=num_requests, num_drafts=num_drafts, num_keys=num_keys)
         self._state = torch.zeros(3, num_requests, dtype=torch.int32, device=device)
         self._newest, self._starts, self._fed = self._state.unbind(0)
+        self._num_requests = self._num_real = num_requests
+        self._source = torch.arange(num_requests, device=device)
         self._report = torch.zeros(num_requests, 2 + self.width + num_drafts, dtype=torch.int32, device=device)
         self._captures = device.type == "cuda"
         self._graph: Any = None
+        self._pool = pool
         self._hosts = [torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=self._captures) for _ in range(2)]
         cuda: Any = torch.cuda
         self._copied = [cuda.Event() for _ in range(2)] if self._captures else []
@@ -68,13 +73,20 @@ class AheadStep:
     def begin(self, slots: Sequence[int], newest: Sequence[int], starts: Sequence[int]) -> None:
         """Requests in these slots, whose contexts but for the newest token are cached, the drafter's included."""
         self.place(slots)
-        self._state.copy_(torch.tensor([newest, starts, starts], dtype=torch.int32))
+        self._num_real = len(slots)
+        self._source.copy_(torch.tensor(self._filled_up(range(self._num_real))))
+        state = [self._filled_up(values) for values in (newest, starts, starts)]
+        self._state.copy_(torch.tensor(state, dtype=torch.int32))
 
     def place(self, slots: Sequence[int]) -> None:
         """Where the cache has the slots now."""
+        slots = self._filled_up(slots)
         self._forward.use(slots)
         if self._block is not None:
             self._block.use(slots)
+
+    def _filled_up(self, values: Sequence[int]) -> list[int]:
+        return [*values, *[values[0]] * (self._num_requests - len(values))]
 
     @torch.no_grad()
     def launch(self) -> int:
@@ -96,22 +108,28 @@ class AheadStep:
         if self._copied:
             self._copied[turn].synchronize()
         reports = []
-        for row in self._hosts[turn].tolist():
+        for row in self._hosts[turn][: self._num_real].tolist():
             num_accepted, fault = row[:2]
             emitted = row[2 : 2 + num_accepted + (fault == 0)]
             reports.append(Report(tuple(emitted), tuple(row[2 + self.width :]), fault))
         return reports
 
     def _run(self) -> None:
+        # What a copy has computed is nobody's: it goes on from where its request is.
+        self._state.copy_(self._state[:, self._source])
         starts = self._starts
         tokens = self._newest[:, None]
         drafts = tokens[:, :0]
         if self._block is not None:
             drafts = self._block(
-                self._newest, starts, self._fed, lambda logits, first: self.draws.draw(logits, starts, first)
+                self._newest,
+                starts,
+                self._fed,
+                self._source,
+                lambda logits, first: self.draws.draw(logits, starts, first),
             )
             tokens = torch.cat([tokens, drafts.int()], dim=1)
-        logits = self._forward(tokens, starts)
+        logits = self._forward(tokens, starts, self._source)
         emitted, num_accepted, faults = self.draws.verify(logits, drafts, starts)
         self._report[:, 0], self._report[:, 1] = num_accepted, faults
         self._report[:, 2 : 2 + self.width] = emitted
@@ -132,7 +150,7 @@ class AheadStep:
         cuda.current_stream().wait_stream(stream)
         graph = cuda.CUDAGraph()
         try:
-            with cuda.graph(graph):
+            with cuda.graph(graph, pool=self._pool):
                 self._run()
         except torch.OutOfMemoryError:
             raise

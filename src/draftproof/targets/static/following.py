@@ -3,6 +3,9 @@
 Each of so many requests appends `width` tokens of a chain to its slot, from a place that a tensor names. The tables
 (`tables.py`) are written by the device's own operations, so that nothing waits for the host between steps. What was
 appended and isn't committed is overwritten by the next forward, or cleared when the host takes over.
+
+A batch of fewer requests is filled up with copies of its first one: `source` [requests] names the request that each
+place stands for, its own or 0. Nothing of a copy is cached or read; it costs its arithmetic and saves a graph.
 """
 
 from __future__ import annotations
@@ -33,23 +36,38 @@ class ChainTables:
         self._begins = torch.tensor([begin for _, begin in pieces], device=device, dtype=torch.int32)
         firsts = torch.tensor([request * width + begin for request, begin in pieces], device=device)
         sizes = torch.tensor([min(most, width - begin) for _, begin in pieces], device=device, dtype=torch.int32)
+        self._sizes = sizes
         self._ends = torch.full_like(sizes, width) if tables.bucket.kind == Kind.BLOCK else self._begins + sizes
         tables.all.zero_()
         tables.columns.fill_(NO_COLUMN)
         self._rows = tables.rows[: len(pieces)]
-        self._rows[:, 0], self._rows[:, 1], self._rows[:, 5] = firsts, sizes, firsts
+        self._rows[:, 0], self._rows[:, 5] = firsts, firsts
 
-    def fill(self, tokens: torch.Tensor, starts: torch.Tensor, offsets: torch.Tensor) -> None:
-        """tokens [requests, width]; starts, offsets [requests] int32: the slots' lengths and first columns."""
+    def fill(self, tokens: torch.Tensor, starts: torch.Tensor, offsets: torch.Tensor, is_real: torch.Tensor) -> None:
+        """tokens [requests, width]; starts, offsets [requests] int32: the slots' lengths and first columns.
+
+        is_real [requests]: False for copies, which come last.
+        """
         tables, count = self._tables, self._count
         positions = starts[:, None] + self._places
         tables.ids[:count] = tokens.flatten()
         tables.positions[:count] = positions.flatten()
-        tables.columns[:count] = (positions + offsets[:, None]).flatten()
+        tables.columns[:count] = columns_of(positions, offsets, is_real)
         own_starts = starts[self._requests]
+        self._rows[:, 1] = self._sizes * is_real[self._requests]
         self._rows[:, 2] = offsets[self._requests]
         self._rows[:, 3] = own_starts + self._begins
         self._rows[:, 4] = own_starts + self._ends
+
+
+def columns_of(positions: torch.Tensor, offsets: torch.Tensor, is_real: torch.Tensor) -> torch.Tensor:
+    """[requests * n] int32 from positions [requests, n] and the slots' first columns; a copy's tokens have none."""
+    return torch.where(is_real[:, None], positions + offsets[:, None], NO_COLUMN).flatten().int()
+
+
+def reals(source: torch.Tensor) -> torch.Tensor:
+    """[requests] which places stand for a request of their own."""
+    return source == torch.arange(len(source), device=source.device)
 
 
 class FollowingForward:
@@ -94,10 +112,13 @@ class FollowingForward:
             self._offsets.copy_(torch.tensor(offsets, dtype=torch.int32))
             self._known = (list(slots), offsets)
 
-    def __call__(self, tokens: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-        """tokens [requests, width], starts [requests] int32: logits [requests * width, V]. Taps are recorded."""
-        self._fill.fill(tokens, starts, self._offsets)
+    def __call__(self, tokens: torch.Tensor, starts: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        """tokens [requests, width], starts [requests] int32: logits [requests * width, V]. Taps are recorded.
+
+        source [requests]: see the module; slots, tokens and starts of a copy are those of what it stands for.
+        """
+        self._fill.fill(tokens, starts, self._offsets, reals(source))
         logits = self._static.forward(self._step)
         if self._taps is not None:
-            self._taps.record_at(self._slots, starts, self._width, self._step.seen)
+            self._taps.record_at(self._slots, starts, self._width, self._step.seen, source)
         return logits[: self._count]
