@@ -335,6 +335,37 @@ def check_penalties_and_masks(kernels):
             assert emitted(found) == expected
 
 
+def check_likely_drafts(kernels):
+    """Drafted tokens of the largest logits: accepted as they are, hardly ever once penalised, never where masked."""
+    drafts, lengths = [[40, 41], [41, 40], [40, 40]], []
+    logits = torch.randn(9, 90, generator=torch.Generator().manual_seed(4))
+    logits[:, 40:42] = 7.0
+    rows = kernels.Rows.of_drafts([6] * 3, drafts, device=DEVICE)
+    words = torch.full((9, 3), -1, dtype=torch.int32)
+    words[:, 1] -= 1 << 41 - 32
+    for given, output in (
+        ({"allowed_token_ids": [token for token in range(90) if token != 41]}, []),
+        ({"frequency_penalty": 2.0, "logit_bias": {50: 1.0}}, [41] * 6),
+    ):
+        params = SamplingParams(temperature=1.0, **given)
+        masked = not output
+        requests = kernels.Requests.of([params] * 3, [1, 2, 3], device=DEVICE, changed=not masked, masked=masked)
+        changes = None if masked else kernels.Changes.of([params] * 3, [[]] * 3, [output] * 3, device=DEVICE)
+        for operation, verify in (("rejection", kernels.verify_rejection), ("block", kernels.verify_block)):
+            expected = []
+            for index, drafted in enumerate(drafts):
+                histories = [History([], output).extended(drafted[:length]) for length in range(3)]
+                laws = CHAIN.laws(logits[3 * index : 3 * index + 3], CHAIN.resolve(params, None, 90), histories)
+                draft = Draft.of_token_ids(6, drafted)
+                verdict = get_verifier(operation).verify(draft, laws, KeyedNoise(index + 1))
+                expected.append(list(verdict.token_ids))
+            law, allowed = kernels.DraftLaws.point_masses(), words.to(DEVICE) if masked else None
+            found = verify(logits.to(DEVICE), law, rows, requests, changes=changes, allowed=allowed)
+            assert emitted(found) == expected
+            lengths.append([*map(len, expected)])
+    assert lengths == [[2, 1, 3]] * 4
+
+
 def check_empty_residual(kernels):
     """Where rounding leaves no residual, the token comes from the target's law: never token 0, never the last one."""
     # p's only token has q = 1 - 1e-8 rounded to 1, and the drafted token has q > 0 and p = 0.

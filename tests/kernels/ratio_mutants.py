@@ -65,6 +65,12 @@ RATIO_MUTANTS = {
         "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",
         checks.check_last_kept_mass,
     ),
+    "a drafted token's mask not read": Mutant(
+        RATIO, "has_bit(row[1], token_id, inside)", "inside", checks.check_likely_drafts
+    ),
+    "a drafted token's logit before its penalty": Mutant(
+        RATIO, "~has_bit(row[2], token_id, inside)", "inside", checks.check_likely_drafts
+    ),
     "nothing drawn where a residual is empty": Mutant(
         RESIDUAL,
         'draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))',
