@@ -3,10 +3,13 @@
 import pytest
 import torch
 
+from draftproof import SamplingParams
 from draftproof.engine.ahead.step import AheadStep
 from tests.engine.ahead.running import PARAMS, PROMPTS, TOKENS, bench_of, drafted, endings, said, target_of, texts
 
 pytestmark = pytest.mark.gpu
+MORE = [*PARAMS, SamplingParams(temperature=3.0, seed=12, max_tokens=36, detokenize=False)]
+"""One ends at once: five go on, as a batch of six."""
 
 
 @pytest.mark.parametrize("method", [None, "dflash", "dspark", "dspark half"])
@@ -27,6 +30,16 @@ def test_invariant_targets_say_the_same_with_everything_on_and_off(tmp_path, met
     alone = bench.add(PROMPTS[0], PARAMS[0])
     bench.run()
     assert texts([alone]) == texts(expected[:1])
+
+
+def test_batches_that_are_filled_up_say_the_same(tmp_path):
+    def target():
+        return target_of(8, device="cuda", dtype=torch.bfloat16, invariant=True, width=8 * (TOKENS + 1))
+
+    expected = said(bench_of(target(), None, tmp_path, ahead=False), MORE)
+    bench = bench_of(target(), "dflash", tmp_path, ahead=True)
+    assert texts(said(bench, MORE)) == texts(expected)
+    assert 6 in {num_places for num_places, *_ in bench.engine.ahead._steps}
 
 
 @pytest.mark.parametrize("method", ["dflash", "dspark half"])
