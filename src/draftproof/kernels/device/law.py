@@ -17,7 +17,8 @@ from draftproof.kernels.device.passes import append, first_at, list_tiles
 from draftproof.kernels.device.rows import load_tiles
 
 PIVOTS = tl.constexpr(8)
-GROUPED = tl.constexpr(8)
+GROUPED = tl.constexpr(8)  # tiles that are always in one part
+AT_ONCE = tl.constexpr(4)  # tiles looked at together
 
 
 @triton.jit
@@ -46,16 +47,14 @@ def store_bracket(row_index, brackets, largest, scale, top, total, top_p, vocab_
 
 
 @triton.jit
-def narrowed(low, high, above_mass, masses, needed, num_parts):
+def narrowed(low, high, above_mass, masses, needed, PARTS: tl.constexpr):
     """(low, high, mass at and above high) of the bracket's eighth that holds the last token.
 
-    masses: a pointer to [parts, PIVOTS] int64 masses at and above the bracket's pivots.
+    masses: a pointer to [PARTS, PIVOTS] int64 masses at and above the bracket's pivots.
     """
     index = tl.arange(0, PIVOTS)
-    total = tl.zeros((PIVOTS,), tl.int64)
-    for part in range(0, num_parts):
-        total += tl.load(masses + part * PIVOTS + index)
-    mass = total.to(tl.float64) / UNITS
+    parts = tl.load(masses + tl.arange(0, PARTS)[:, None] * PIVOTS + index[None, :])
+    mass = tl.sum(parts, 0).to(tl.float64) / UNITS
     chosen = tl.max(tl.where(mass >= needed, index, 0), 0)
     next_mass = tl.max(tl.where(index == chosen + 1, mass, 0.0), 0)
     is_last = chosen == PIVOTS - 1
@@ -67,43 +66,44 @@ def narrowed(low, high, above_mass, masses, needed, num_parts):
 
 
 @triton.jit
-def units_of(shares):
-    """A sum of float32 weights, in units of 2^-40."""
-    return (tl.sum(tl.sum(shares, 1), 0).to(tl.float64) * UNITS).to(tl.int64)
-
-
-@triton.jit
 def weigh_pivots(row, tile_max, first, last, shape, scale, top, low, high, out, TILE: tl.constexpr,
                  HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """Writes masses at and above each pivot in groups `first` to `last` - 1 of 8 tiles, units of 2^-40, to `out`.
 
-    A group's sum is float32, in one order, and integers are added up: the same for any number of parts.
+    Float32 sums of a few tokens, always the same ones, are added up as integers: the same for any number of parts.
     """
-    index = tl.arange(0, PIVOTS)
-    masses = tl.zeros((PIVOTS,), tl.int64)
     p1, p2, p3 = pivot(low, high, 1), pivot(low, high, 2), pivot(low, high, 3)
     p4, p5, p6, p7 = pivot(low, high, 4), pivot(low, high, 5), pivot(low, high, 6), pivot(low, high, 7)
-    for group in range(first, last):
-        m0 = tl.zeros((1, TILE), tl.float32)
-        m1, m2, m3, m4, m5, m6, m7 = m0, m0, m0, m0, m0, m0, m0
-        for tile in range(group * GROUPED, tl.minimum((group + 1) * GROUPED, shape[0])):
-            if tl.load(tile_max + tile) >= low:
-                z, ids = load_tiles(row, tl.full((1,), 0, tl.int32) + tile, shape[0], shape[1], shape[2], TILE,
-                                    HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-                weights = tl.where(z >= low, tl.exp2(tl.fma(z, scale, -top)), 0.0)
-                m0 += weights
-                m1 += tl.where(z >= p1, weights, 0.0)
-                m2 += tl.where(z >= p2, weights, 0.0)
-                m3 += tl.where(z >= p3, weights, 0.0)
-                m4 += tl.where(z >= p4, weights, 0.0)
-                m5 += tl.where(z >= p5, weights, 0.0)
-                m6 += tl.where(z >= p6, weights, 0.0)
-                m7 += tl.where(z >= p7, weights, 0.0)
-        masses += tl.where(index == 0, units_of(m0), 0) + tl.where(index == 1, units_of(m1), 0)
-        masses += tl.where(index == 2, units_of(m2), 0) + tl.where(index == 3, units_of(m3), 0)
-        masses += tl.where(index == 4, units_of(m4), 0) + tl.where(index == 5, units_of(m5), 0)
-        masses += tl.where(index == 6, units_of(m6), 0) + tl.where(index == 7, units_of(m7), 0)
+    m0 = tl.zeros((TILE // 8,), tl.int64)
+    m1, m2, m3, m4, m5, m6, m7 = m0, m0, m0, m0, m0, m0, m0
+    for start in range(first * GROUPED, tl.minimum(last * GROUPED, shape[0]), AT_ONCE):
+        tile = start + tl.arange(0, AT_ONCE)
+        reach = tl.load(tile_max + tile, mask=tile < shape[0], other=-float("inf"))
+        if tl.max(reach, 0) >= low:
+            z, ids = load_tiles(row, tl.where(reach >= low, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
+                                HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            weights = tl.exp2(tl.fma(z, scale, -top))
+            m0 += units_at_least(weights, z, low, TILE)
+            m1 += units_at_least(weights, z, p1, TILE)
+            m2 += units_at_least(weights, z, p2, TILE)
+            m3 += units_at_least(weights, z, p3, TILE)
+            m4 += units_at_least(weights, z, p4, TILE)
+            m5 += units_at_least(weights, z, p5, TILE)
+            m6 += units_at_least(weights, z, p6, TILE)
+            m7 += units_at_least(weights, z, p7, TILE)
+    index = tl.arange(0, PIVOTS)
+    masses = tl.where(index == 0, tl.sum(m0, 0), 0) + tl.where(index == 1, tl.sum(m1, 0), 0)
+    masses += tl.where(index == 2, tl.sum(m2, 0), 0) + tl.where(index == 3, tl.sum(m3, 0), 0)
+    masses += tl.where(index == 4, tl.sum(m4, 0), 0) + tl.where(index == 5, tl.sum(m5, 0), 0)
+    masses += tl.where(index == 6, tl.sum(m6, 0), 0) + tl.where(index == 7, tl.sum(m7, 0), 0)
     tl.store(out + index, masses)
+
+
+@triton.jit
+def units_at_least(weights, z, edge, TILE: tl.constexpr):
+    """[TILE / 8] int64: weights [AT_ONCE, TILE] of tokens at or above `edge`, in units of 2^-40."""
+    shares = tl.reshape(tl.where(z >= edge, weights, 0.0), (AT_ONCE, TILE // 8, 8))
+    return (tl.sum(tl.sum(shares, 2), 0).to(tl.float64) * UNITS).to(tl.int64)
 
 
 @triton.jit
