@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned import lean_block, load
@@ -22,7 +23,7 @@ from draftproof.targets.static.attention import Attention
 from draftproof.targets.static.following import ChainTables
 from draftproof.targets.static.operations import KernelOperations, Norm
 from draftproof.targets.static.tables import Kind
-from tests.drafters.learned.tiny import VOCAB_SIZE, tiny_target, write_drafter
+from tests.drafters.learned.tiny import VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.targets.models import random_ids
 from tests.threads import one_thread
 
@@ -216,3 +217,27 @@ def add_biases(path):
         if "_proj.weight" in name:
             tensors[name.replace("weight", "bias")] = torch.randn(len(weight), generator=generator)
     save_file(tensors, path)
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", ["dflash", "dspark half"])
+def test_the_output_layer_is_read_once_for_all_requests(tmp_path, method):
+    """Slots of a block are no contiguous tensor, of which a product of matrices would be made for each request."""
+    write_drafter(method, tmp_path, block_size=BLOCK)
+    target = tiny_target(num_slots=4)
+    drafter = load_block_drafter(str(tmp_path), target, SamplerChain(), method=config_method(method))
+    hidden = torch.randn(3, BLOCK, 32, generator=torch.Generator().manual_seed(1))
+    with Seen() as seen:
+        found = drafter.ends.logits(hidden[:, 1:])
+    assert seen.names.count("mm") == 1 and "bmm" not in seen.names
+    one_by_one = torch.stack([drafter.ends.logits(hidden[:, slot]) for slot in range(1, BLOCK)], dim=1)
+    torch.testing.assert_close(found, one_by_one, rtol=0, atol=TOLERANCE)
