@@ -3,11 +3,13 @@
 Run: PYTHONPATH=src python -m benchmarks.verify [--out FILE.json] [--shapes 64x15 8x7] [--filters none top-p]
 
 Work: from bf16 logits [B (γ + 1), V], T = 0.8 and the named filters to emitted tokens, under `keyed`. Logits: normal,
-standard deviation 2, and 50 random tokens a row raised by up to 10. Time: median over replays of a CUDA graph, the L2
-cache overwritten before each. Floor: the logits read once, at this run's copy bandwidth (bytes read and written).
+standard deviation 2, and 50 random tokens a row raised by up to 10. Drafts: accepted none of the way and half of it, or
+what `--accepted` says; their tokens up to there are the rows' own, and the next is another. Time: median over replays
+of a CUDA graph, the L2 cache overwritten before each. Floor: the logits read once, at this run's copy bandwidth (bytes
+read and written).
 Beside them the eager loop: the same work by PyTorch's own operations, filters by a sort, and the race on the result.
 Refuses to run while the GPU tests of the kernels fail, or the kernels draw other tokens than the float64 reference
-does, near ties excepted.
+does, near ties excepted, or accept another number than was drafted for.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ FILTERS = {
     "min-p": SamplingParams(temperature=0.8, min_p=0.05),
     "greedy": SamplingParams(temperature=0),
 }
+START = 100
 SHAPES = ["1x7x151936", "1x15x151936", "8x7x151936", "32x7x151936", "64x3x151936", "64x15x151936", "8x7x32000"]
 
 
@@ -43,8 +46,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="requests x draft length x vocabulary")
     parser.add_argument("--filters", nargs="+", default=list(FILTERS), choices=list(FILTERS))
+    parser.add_argument("--accepted", nargs="+", type=float, default=[0.0, 0.5], help="shares of a draft, 0 to 1")
     parser.add_argument("--out", type=Path, default=Path("out/verify.json"))
     options = parser.parse_args()
+    if not all(0 <= share <= 1 for share in options.accepted):
+        parser.error(f"--accepted: got {options.accepted}, allowed are shares of 0 to 1")
     if not torch.cuda.is_available():
         print("benchmarks.verify needs a CUDA GPU, and torch finds none", file=sys.stderr)
         return 2
@@ -67,28 +73,53 @@ def main() -> int:
         "rows": [],
     }
     print(f"{results['device']}, copy {bandwidth / 1e12:.2f} TB/s")
-    print(f"{'B':>3} {'γ':>3} {'V':>7} {'filters':<14} {'µs':>8} {'floor':>7} {'ratio':>6} {'eager':>8}")
+    print(
+        f"{'B':>3} {'γ':>3} {'V':>7} {'filters':<14} {'µs':>8} {'floor':>7} {'ratio':>6} {'eager':>8} {'accepted':>8}"
+    )
     for shape in options.shapes:
         num_requests, length, vocab_size = map(int, shape.split("x"))
         logits = logits_of(num_requests * (length + 1), vocab_size)
-        rows = Rows.of_drafts([100] * num_requests, [[0] * length] * num_requests, device="cuda")
         floor_us = logits.numel() * 2 / bandwidth * 1e6
         for name in options.filters:
             requests = Requests.of([FILTERS[name]] * num_requests, range(num_requests), device="cuda")
-            kernel = KeyedKernel(logits, rows, vocab_size)
-            us = graph_us(lambda k=kernel, z=logits, r=rows, q=requests: k(z, r, q), flush)
+            own = own_tokens(logits, FILTERS[name], num_requests, length)
+            drafted = torch.zeros(len(logits), dtype=torch.int32, device="cuda")
             eager_us = graph_us(
-                lambda z=logits, p=FILTERS[name], d=rows.drafted: eager(z, p, d, generator), flush, 10, captured=False
+                lambda z=logits, p=FILTERS[name], d=drafted: eager(z, p, d, generator), flush, 10, captured=False
             )
-            row = {"B": num_requests, "gamma": length, "V": vocab_size, "filters": name}
-            results["rows"].append({**row, "us": us, "floor_us": floor_us, "eager_us": eager_us})
-            place = f"{num_requests:>3} {length:>3} {vocab_size:>7} {name:<14}"
-            print(f"{place} {us:>8.1f} {floor_us:>7.1f} {us / floor_us:>6.2f} {eager_us:>8.1f}", flush=True)
+            for share in options.accepted:
+                accepted = round(share * length)
+                rows = Rows.of_drafts([START] * num_requests, drafts_of(own, accepted, vocab_size), device="cuda")
+                kernel = KeyedKernel(logits, rows, vocab_size)
+                if not bool((kernel(logits, rows, requests).num_accepted == accepted).all()):
+                    print(f"{shape} {name}: other numbers accepted than {accepted}: not timed", file=sys.stderr)
+                    return 1
+                us = graph_us(lambda k=kernel, z=logits, r=rows, q=requests: k(z, r, q), flush)
+                row = {"B": num_requests, "gamma": length, "V": vocab_size, "filters": name, "accepted": accepted}
+                results["rows"].append({**row, "us": us, "floor_us": floor_us, "eager_us": eager_us})
+                place = f"{num_requests:>3} {length:>3} {vocab_size:>7} {name:<14} {us:>8.1f} {floor_us:>7.1f}"
+                print(f"{place} {us / floor_us:>6.2f} {eager_us:>8.1f} {accepted:>8}", flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".svg").write_text(plot(results["rows"], results["device"]), encoding="utf-8")
     print(json.dumps({"out": str(options.out), "num_rows": len(results["rows"])}))
     return 0
+
+
+def own_tokens(logits: torch.Tensor, params: SamplingParams, num_requests: int, length: int) -> list[list[int]]:
+    """[requests][length + 1] what each row of a draft that starts at START draws."""
+    count = length + 1
+    starts = [START + index % count for index in range(num_requests * count)]
+    rows = Rows.of_drafts(starts, [[]] * len(starts), device="cuda")
+    requests = Requests.of(
+        [params] * len(starts), [index // count for index in range(len(starts))], device="cuda"
+    )  # a draft's rows have their request's seed
+    return draw(logits, rows, requests)[0].view(num_requests, count).tolist()
+
+
+def drafts_of(own: list[list[int]], accepted: int, vocab_size: int) -> list[list[int]]:
+    """Drafts of one token less than `own` has, whose first `accepted` tokens are the rows' own; the others aren't."""
+    return [[*row[:accepted], *((token + 1) % vocab_size for token in row[accepted:-1])] for row in own]
 
 
 def eager(
