@@ -12,6 +12,12 @@ from draftproof.kernels.exceptions import Changes, Exceptions, list_exceptions
 from draftproof.kernels.launch import Plan
 
 
+def sizes_of(logits: torch.Tensor, rows: Rows, vocab_size: int | None, changes: Changes | None) -> tuple[int, int]:
+    """(vocabulary, special tokens a request may have) of one call: the width of the logits, unless another is given."""
+    size = logits.shape[-1] if vocab_size is None else vocab_size
+    return size, 0 if changes is None else changes.num_exceptions(rows)
+
+
 class Common(NamedTuple):
     """given: logits, stride, row parameters, request parameters, masks, exceptions, as device/request.py takes them.
 

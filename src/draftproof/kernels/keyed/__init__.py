@@ -8,7 +8,7 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.common import common_arguments
+from draftproof.kernels.common import common_arguments, sizes_of
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.verdict import KernelVerdict
@@ -125,8 +125,7 @@ def verify_keyed(
     model's, without padding; the width of the logits if None. allowed: [rows, ceil(V / 32)] int32, a set bit for each
     token that may be drawn. changes: penalties and bias. Raises ParameterError for logits of another shape or type.
     """
-    size = target_logits.shape[-1] if vocab_size is None else vocab_size
-    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+    size, num_exceptions = sizes_of(target_logits, rows, vocab_size, changes)
     kernel = KeyedKernel(target_logits, rows, size, num_exceptions=num_exceptions)
     return kernel(target_logits, rows, requests, allowed=allowed, changes=changes)
 

@@ -9,7 +9,7 @@ import torch
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
 from draftproof.kernels.bounds import bound_rows, brackets_of, parts_of, rows_of
-from draftproof.kernels.common import common_arguments
+from draftproof.kernels.common import common_arguments, sizes_of
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 
@@ -97,7 +97,6 @@ def target_probs(
     Returns faults [rows] int32: 0, or 1 for NaN or an infinite logit, 2 where every token is masked.
     Raises ParameterError for logits or a buffer of another shape or type.
     """
-    size = target_logits.shape[-1] if vocab_size is None else vocab_size
-    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+    size, num_exceptions = sizes_of(target_logits, rows, vocab_size, changes)
     kernel = TargetProbsKernel(target_logits, rows, size, num_exceptions=num_exceptions)
     return kernel(target_logits, rows, requests, out, allowed=allowed, changes=changes)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
+from draftproof.kernels.common import sizes_of
 from draftproof.kernels.exceptions import Changes
 from draftproof.kernels.ratio.launches import RatioKernel
 from draftproof.kernels.ratio.laws import DraftLaws
@@ -61,7 +62,6 @@ def _verify(
     *,
     block: bool,
 ) -> KernelVerdict:
-    size = logits.shape[-1] if vocab_size is None else vocab_size
-    num_exceptions = 0 if changes is None else changes.num_exceptions(rows)
+    size, num_exceptions = sizes_of(logits, rows, vocab_size, changes)
     kernel = RatioKernel(logits, draft, rows, size, block=block, num_exceptions=num_exceptions)
     return kernel(logits, draft, rows, requests, allowed=allowed, changes=changes)
