@@ -248,6 +248,22 @@ def check_chain(kernels):
     assert verdict.faults.tolist() == [0, 1]
 
 
+def check_greedy_beside_a_hint(kernels):
+    """Greedy requests, one of them with a bad row, in a kernel that was told that there are none."""
+    logits = logits_of(6, 600, step=3.0)
+    logits[5, 400] = float("nan")
+    best = [row.index(max(row)) for row in logits.float().tolist()]
+    drafts = [[best[0], best[1] + 1], [best[3], best[4]]]
+    rows = kernels.Rows.of_drafts([3, 3], drafts, device=DEVICE)
+    mixed = kernels.Requests.of([SamplingParams(), SamplingParams()], [1, 2], device=DEVICE)
+    assert mixed.unfiltered
+    mixed.temperature.zero_()
+    verdict = kernels.KeyedKernel(logits, rows, 600)(logits, rows, mixed)
+    assert verdict.token_ids.tolist() == [[best[0], best[1], -1, -1], [best[3], best[4], -1, -1]]
+    assert verdict.num_accepted.tolist() == [1, 2]
+    assert verdict.faults.tolist() == [0, 1]
+
+
 def check_chain_fault(kernels):
     """A bad row's token is never drawn: a draft that says -1 at it must not pass it."""
     logits = logits_of(3, 256)

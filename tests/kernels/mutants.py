@@ -144,6 +144,15 @@ MUTANTS = {
     "a bad row's token": Mutant(
         "keyed/triton.py", "(follows != tokens) | (faults != 0) |", "(follows != tokens) |", checks.check_chain_fault
     ),
+    "greedy rows raced where there should be none": Mutant(
+        "keyed/triton.py", "if not is_raced(request, request_params):", "if num_rows < 0:",
+        checks.check_greedy_beside_a_hint,
+    ),
+    "near ties that a walk picks": Mutant(
+        "keyed/triton.py", "tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)",
+        "tl.where(healthy & (close + unseen > 2), LEFT, DRAWN)",
+        checks.check_near_ties,
+    ),
     "a child of another parent": Mutant(
         "keyed/triton.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
     ),

@@ -119,8 +119,9 @@ class Requests:
 
     temperature float32, top_k int32 (0: off), top_p float64 (1: off), min_score float32 (log min_p rounded up, -inf:
     off), seed_low, seed_high, sample_index int32 (bits). races, top_p_alone, lists: whether any request is raced over
-    all its tokens, has top-p without top-k and min-p, has one of these; known on the host, since kernels are built for
-    it.
+    all its tokens, has top-p without top-k and min-p, has one of these. Known on the host, since kernels are built for
+    it. unfiltered: a hint that no request has a filter or is greedy, which saves a launch; greedy ones are honoured
+    beside it.
     """
 
     temperature: torch.Tensor
@@ -133,6 +134,7 @@ class Requests:
     races: bool
     top_p_alone: bool
     lists: bool
+    unfiltered: bool = False
 
     @classmethod
     def of(
@@ -177,6 +179,7 @@ class Requests:
             races=bool(raced),
             top_p_alone=any(one.top_p < 1 for one in raced),
             lists=len(raced) < len(sampled),
+            unfiltered=len(raced) == len(params) and all(one.top_p == 1 for one in raced),
         )
 
 

@@ -248,6 +248,10 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
             id_bound = dropped
     winner = tl.full((), 0, tl.int32)
     going = tl.full((), 1, tl.int32)
+    if temperature == 0:
+        going = tl.zeros((), tl.int32)
+        num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
+        winner = first_at(row, tiles, num_listed, shape, largest, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
     while going > 0:
         winner, z, unsure = contender(racers, num_racing, z_bound, id_bound, shape[2], RACERS)
         if unsure:

@@ -17,6 +17,7 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 2048  # looked at together
 _AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
+_PICKED_BY_WALK: Final = 8192  # splits of a request's rows that a walk looks at itself
 
 
 class KeyedKernel:
@@ -84,22 +85,25 @@ class KeyedKernel:
             *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
         )  # fmt: skip
         sums, parts = requests.top_p_alone, self._parts if requests.top_p_alone else 1
-        at_once = sums and plan.num_rows <= _AT_ONCE
-        summing: dict[str, Any] = {
-            "GROUP": min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), "PARTS": parts, **sizes,
-            **plan.overlapping,
-        }  # fmt: skip
-        pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
-            *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone, LISTS=requests.lists,
-            SUMS=at_once, num_warps=_SUM_WARPS if at_once else 1, **summing,
-        )  # fmt: skip
-        if sums and not at_once:
-            sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)
+        filters = requests.top_p_alone or requests.lists
+        walk_picks = requests.unfiltered and not filters and self._nodes * plan.racers <= _PICKED_BY_WALK
+        if not walk_picks:
+            at_once = sums and plan.num_rows <= _AT_ONCE
+            summing: dict[str, Any] = {
+                "GROUP": min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), "PARTS": parts, **sizes,
+                **plan.overlapping,
+            }  # fmt: skip
+            pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
+                *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
+                LISTS=requests.lists, SUMS=at_once, num_warps=_SUM_WARPS if at_once else 1, **summing,
+            )  # fmt: skip
+            if sums and not at_once:
+                sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
-            KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=requests.top_p_alone or requests.lists, NODES=self._nodes,
-            TREE=rows.is_tree, num_warps=_WALK_WARPS, **sizes, **plan.overlapping,
+            KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=filters, NODES=self._nodes,
+            TREE=rows.is_tree, PICKS=walk_picks, num_warps=_WALK_WARPS, **sizes, **plan.overlapping,
         )  # fmt: skip
         return verdict
 

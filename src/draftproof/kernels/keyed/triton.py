@@ -15,10 +15,11 @@ from draftproof.kernels.device.draw import (
     rescue,
     store_masses_of_part,
 )
+from draftproof.kernels.device.noise import nearness
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
-from draftproof.kernels.device.rows import level, max_or_nan
+from draftproof.kernels.device.rows import larger, level, max_or_nan
 
 
 @triton.jit
@@ -116,12 +117,34 @@ def mass_before(masses, rows, rank, summed, PARTS: tl.constexpr):
 
 
 @triton.jit
+def pick_unfiltered(scratch, rows, inside, num_racers, vocab_size, RACERS: tl.constexpr):
+    """[NODES] (tokens, faults, states) of rows that were raced and have no filter, by their splits' best."""
+    place = tl.arange(0, 2 * RACERS)[None, :]
+    there = inside[:, None] & (place % RACERS < num_racers)
+    scores = tl.load(scratch[2] + rows[:, None] * (3 * RACERS) + place, mask=there, other=-float("inf"))
+    ids = tl.load(scratch[3] + rows[:, None] * (2 * RACERS) + place, mask=there, other=0)
+    split = tl.arange(0, RACERS)[None, :]
+    thirds = tl.load(scratch[2] + rows[:, None] * (3 * RACERS) + 2 * RACERS + split,
+                     mask=inside[:, None] & (split < num_racers), other=-float("inf"))  # fmt: skip
+    best = tl.reduce(scores, 1, larger)
+    faults = tl.where(inside, health(best), OK)
+    winners = tl.min(tl.where((scores == best[:, None]) & there, ids, vocab_size), 1)
+    floor = (best - nearness(best))[:, None]
+    close = tl.max((there & (ids != winners[:, None]) & (scores >= floor)).to(tl.int32), 1)
+    unseen = tl.max((thirds >= floor).to(tl.int32), 1)
+    healthy = faults == OK
+    states = tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)
+    return tl.where(healthy, winners, -1), faults, states
+
+
+@triton.jit
 def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
                 num_racers, vocab_size, draft, verdict, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr, FILTERS: tl.constexpr, NODES: tl.constexpr, TREE: tl.constexpr,
-                OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: requests. Keeps drafted tokens while they equal the drawn ones.
+                PICKS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: requests. Keeps drafted tokens while they equal the drawn ones. PICKS: no row has a filter, and rows are
+    picked here.
 
     draft: (offsets [requests + 1], drafted [rows], parents [rows]). verdict: (token ids [requests, NODES], accepted
     rows [requests, NODES], number accepted, fault [requests]); entries past the emitted ones are -1.
@@ -137,9 +160,17 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     # All rows of a chain up to the first that stops it are taken at once.
     follows = tl.load(draft[1] + first + node + 1, mask=node + 1 < num_rows, other=-2)
     wait_for_previous(OVERLAP)
-    tokens = tl.load(drawn[0] + first + node, mask=inside, other=-1)
-    faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
-    states = tl.load(drawn[2] + first + node, mask=inside, other=0)
+    if PICKS:
+        tokens, faults, states = pick_unfiltered(scratch, first + node, inside, num_racers, vocab_size, RACERS)
+        if not is_raced(request, request_params):
+            tokens, faults, states = 0 * node - 1, 0 * node, tl.where(inside, LEFT, DRAWN)
+        tl.store(drawn[0] + first + node, tokens, mask=inside)
+        tl.store(drawn[1] + first + node, faults, mask=inside)
+        tl.store(drawn[2] + first + node, states, mask=inside)
+    else:
+        tokens = tl.load(drawn[0] + first + node, mask=inside, other=-1)
+        faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
+        states = tl.load(drawn[2] + first + node, mask=inside, other=0)
     if FILTERS:
         wanted = tl.load(drawn[3] + first + node, mask=inside, other=0.0)
         summed = inside & (states == SUMMED)
@@ -174,6 +205,9 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             last_dropped = tl.full((), -1, tl.int32)
             if FILTERS:
                 last_dropped = tl.max(tl.where(node == current, dropped, -1), 0)
+            if PICKS:
+                if temperature == 0:
+                    faults = tl.where(node == current, health(largest), faults)
             token = rescue(
                 row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
                 noise_of(row_index, request, row_params, request_params),
@@ -184,7 +218,7 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 tl.load(request_params[1] + request), tl.load(request_params[2] + request),
                 tl.load(request_params[3] + request), num_racers, last_dropped, RACERS, TILES, GROUP, TILE,
                 KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, FILTERS)  # fmt: skip
-            tokens = tl.where(node == current, token, tokens)
+            tokens = tl.where((node == current) & (faults == OK), token, tokens)
             states = tl.where(node == current, 0, states)
         elif TREE:
             fault = tl.max(tl.where(node == current, faults, 0), 0)
