@@ -74,7 +74,7 @@ class AutoLength:
     def _start_request(self) -> None:
         self._rates = AcceptanceRates(self._engine_rates)
         self._probing: dict[Confidence, Probing] = {}
-        self._probed = False
+        self._probed = self._is_settled = False
         self._last_best, self._stretch_every, self._num_since_stretch = 0, FIRST_STRETCH, 0
 
     def for_request(self) -> AutoLength:
@@ -87,16 +87,22 @@ class AutoLength:
         policy._start_request()
         return policy
 
+    @property
+    def is_settled(self) -> bool:
+        """Was the last answer of `num_tokens` a length that pays by measured times, and nothing that is tried out?"""
+        return self.use_clock and self._is_settled
+
     def num_tokens(self, confidence: Confidence) -> int:
         """How many tokens to draft now, 0 to max_tokens; see the module."""
+        self._probed = self._is_settled = False
         if self._costs.wants_plain_pass:
-            self._probed = False
             return 0
         best = self._affordable(self._best(confidence), confidence)
-        self._probed = False
         if best > 0:
             self._intervals.forget(confidence)
-            return self._stretched(best, confidence)
+            found = self._stretched(best, confidence)
+            self._is_settled = found == best
+            return found
         probing = self._probing_at(confidence)
         probing.num_waited += 1
         if probing.num_waited < probing.interval and self._rates.has_tried(confidence):

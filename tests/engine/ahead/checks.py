@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from draftproof import SamplingParams
+from tests.engine.ahead.lengths import wrong_lengths
 from tests.engine.ahead.running import PARAMS, PROMPTS, TOKENS, bench_of, followed, said, target_of, texts
 from tests.targets.models import random_ids
 
@@ -175,6 +176,7 @@ def wrong_faults(folder: Path) -> list[str]:
 
 
 CHECKS = {
+    "lengths": lambda folder: wrong_lengths(folder, 1) + wrong_lengths(folder, 3),
     "together": wrong_together,
     "filled up": wrong_filled_up,
     "moves": wrong_moves,

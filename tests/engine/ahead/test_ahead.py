@@ -6,12 +6,15 @@ import torch
 from hypothesis import HealthCheck, given, settings
 
 from draftproof import LLM, SamplingParams
-from draftproof.engine.ahead.loop import AheadLoop, batch_bucket
+from draftproof.drafters.auto_length import AutoLength
+from draftproof.engine.ahead.lengths import few
+from draftproof.engine.ahead.loop import AheadLoop
 from draftproof.engine.engine import Engine
 from draftproof.errors import ParameterError
 from draftproof.sampling import SamplerChain
 from draftproof.targets.hf import HFTarget
 from tests.drafters.learned.tiny import write_drafter
+from tests.engine.ahead.lengths import auto_of, keen
 from tests.engine.ahead.running import (
     OTHERS,
     PARAMS,
@@ -78,7 +81,7 @@ def test_requests_that_the_host_verifies_are_not_run_ahead(folder):
         assert texts(ahead) == texts(waited)
 
 
-@pytest.mark.parametrize("change", [{"draft_length": "auto"}, {"share_target_noise": False}, {"noise_weight": 0.5}])
+@pytest.mark.parametrize("change", [{"share_target_noise": False}, {"noise_weight": 0.5}])
 def test_what_is_asked_of_drafts_is_honoured_or_left_to_the_host(folder, change):
     write_drafter("dspark", folder / "dspark 2")
     config = {
@@ -91,6 +94,34 @@ def test_what_is_asked_of_drafts_is_honoured_or_left_to_the_host(folder, change)
     llm.engine.ahead = AheadLoop(llm.target, llm.drafter, llm.engine.scheduler)
     llm.generate([PROMPTS[0]], PARAMS[0])
     assert llm.engine.ahead.num_steps == 0
+
+
+def test_what_auto_tries_out_is_waited_for(folder, monkeypatch):
+    params = SamplingParams(temperature=3.0, seed=1, max_tokens=20, ignore_eos=True, detokenize=False)
+    keen(monkeypatch, 2)
+    monkeypatch.setattr(AutoLength, "_stretched", lambda policy, best, confidence: best + 1)
+    llm = auto_of(folder, ahead=True)
+    llm.generate([PROMPTS[0]], params)
+    assert llm.engine.ahead.num_steps == 0
+    keen(monkeypatch, 0)
+    llm = auto_of(folder, ahead=True)
+    llm.generate([PROMPTS[0]], params)
+    assert llm.engine.ahead.num_steps == 0
+
+
+def test_requests_of_a_batch_take_the_longest_length_that_one_asks_for(folder, monkeypatch):
+    keen(monkeypatch, 1)
+    lengths = iter([1, 3, 2] * 1000)
+    monkeypatch.setattr(AutoLength, "_best", lambda policy, confidence: next(lengths))
+    params = [
+        SamplingParams(seed=seed, max_tokens=30, temperature=3.0, ignore_eos=True, detokenize=False)
+        for seed in range(3)
+    ]
+    llm = auto_of(folder, ahead=True)
+    outputs = llm.generate(PROMPTS[:3], params)
+    waited = auto_of(folder, ahead=False).generate(PROMPTS[:3], params)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in waited]
+    assert {num_drafts for _, num_drafts, *_ in llm.engine.ahead._steps} == {3}
 
 
 def test_nothing_is_left_behind_a_stop(folder):
@@ -210,7 +241,7 @@ def interrupted(engine):
 
 
 def test_batches_come_in_few_sizes():
-    sizes = [batch_bucket(number) for number in range(1, 34)]
+    sizes = [few(number) for number in range(1, 34)]
     assert sorted(set(sizes)) == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
     assert all(number <= size <= 1.5 * number for number, size in enumerate(sizes, 1))
 

@@ -3,6 +3,7 @@
 import pytest
 
 from draftproof.drafters.learned.following import FollowingBlock
+from draftproof.engine.ahead import loop
 from draftproof.engine.ahead.draws import Draws
 from draftproof.engine.ahead.loop import AheadLoop
 from draftproof.engine.ahead.step import AheadStep
@@ -30,9 +31,9 @@ def keep_what_a_late_stop_cut(patch):
 
     settle = AheadLoop._settle
 
-    def settled(loop, member):
+    def settled(ahead, member):
         patch.setattr(HFTarget, "rewind", kept)
-        settle(loop, member)
+        settle(ahead, member)
         patch.setattr(HFTarget, "rewind", rewind)
 
     patch.setattr(AheadLoop, "_settle", settled)
@@ -74,9 +75,9 @@ def leave_the_drafters_context_behind(patch):
 def say_too_much_of_the_drafters_context(patch):
     settle = AheadLoop._settle
 
-    def settled(loop, member):
+    def settled(ahead, member):
         member.fed = len(member.request.context_ids)
-        settle(loop, member)
+        settle(ahead, member)
 
     patch.setattr(AheadLoop, "_settle", settled)
 
@@ -142,12 +143,28 @@ def give_copies_anothers_slot(patch):
     )
 
 
+def keep_a_length_for_good(patch):
+    patch.setattr(loop, "num_steps", lambda _: None)
+
+
+def tell_the_policy_nothing(patch):
+    commit = AheadLoop._commit
+
+    def silent(ahead, request, report):
+        policy, request.length_policy = request.length_policy, None
+        turn = commit(ahead, request, report)
+        request.length_policy = policy
+        return turn
+
+    patch.setattr(AheadLoop, "_commit", silent)
+
+
 def a_graph_for_every_size(patch):
-    patch.setattr(AheadLoop, "_num_places", lambda loop, num_requests, num_drafts: num_requests)
+    patch.setattr(AheadLoop, "_num_places", lambda _, num_requests, num_drafts: num_requests)
 
 
 def run_others_ahead(patch):
-    patch.setattr(AheadLoop, "_is_served", lambda loop, member: not member.request.is_finished)
+    patch.setattr(AheadLoop, "_is_served", lambda _, member: not member.request.is_finished)
 
 
 MUTANTS = {
@@ -159,6 +176,8 @@ MUTANTS = {
     leave_the_drafters_context_behind: "together",
     say_too_much_of_the_drafters_context: "together",
     read_one_key_too_few: "together",
+    keep_a_length_for_good: "lengths",
+    tell_the_policy_nothing: "lengths",
     count_copies_as_requests: "filled up",
     give_copies_anothers_slot: "filled up",
     a_graph_for_every_size: "filled up",

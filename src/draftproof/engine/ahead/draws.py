@@ -6,7 +6,7 @@ One set of requests' parameters serves both. Everything is in tensors: nothing i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -112,7 +112,8 @@ def verified_by_reference(
 
 def kinds_of(requests: Requests) -> tuple[bool, ...]:
     """Which of the kernels' branches the requests need."""
-    return requests.races, requests.top_p_alone, requests.lists
+    values = [getattr(requests, entry.name) for entry in fields(requests)]
+    return tuple(value for value in values if isinstance(value, bool))
 
 
 def _tensors(requests: Requests) -> dict[str, torch.Tensor]:
@@ -121,5 +122,5 @@ def _tensors(requests: Requests) -> dict[str, torch.Tensor]:
 
 
 def _repeated(requests: Requests, count: int) -> Requests:
-    tensors = {name: tensor.repeat_interleave(count) for name, tensor in _tensors(requests).items()}
-    return Requests(**tensors, races=requests.races, top_p_alone=requests.top_p_alone, lists=requests.lists)
+    tensors: dict[str, Any] = {name: tensor.repeat_interleave(count) for name, tensor in _tensors(requests).items()}
+    return replace(requests, **tensors)

@@ -7,7 +7,7 @@ and dropped for those that ended, and every slot is rewound to what is committed
 that the host has waited for.
 
 Only the batch as a whole runs ahead: plain keyed requests (what `kernels` take without masks, penalties and reports of
-probabilities) that draft as many tokens each, by a drafter that the device drives, or none.
+probabilities) that draft as many tokens each (`lengths.py`), by a drafter that the device drives, or none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 
 from draftproof.core import Draft, Outcome
 from draftproof.drafters.learned.following import follows
-from draftproof.drafters.length import FixedLength
 from draftproof.engine.ahead.draws import Draws, kinds_of
+from draftproof.engine.ahead.lengths import agreed_length, few, num_steps
 from draftproof.engine.ahead.step import AheadStep, Report
 from draftproof.engine.drafting import draft_request
 from draftproof.engine.request import Request
@@ -62,6 +62,8 @@ class AheadLoop:
         self._steps: dict[Any, AheadStep] = {}
         self._waited_for: set[str] = set()
         self._pool: Any = None
+        self._num_left: int | None = None
+        self._rests = False
         self.num_steps = 0
 
     @property
@@ -72,11 +74,13 @@ class AheadLoop:
     def begin(self, turns: Sequence[Turn]) -> bool:
         """Launch the first step of these turns' requests, if they can all run ahead; else nothing is changed."""
         num_drafts = self._num_drafts(turns)
-        if num_drafts is None:
+        if num_drafts is None or self._rests:
+            self._rests = False
             return False
         if num_drafts and self._drafter is not None:
             self._drafter.cache_context([draft_request(turn) for turn in turns])
         requests = [turn.request for turn in turns]
+        self._num_left = num_steps(requests)
         self._members = [Member(request, request.num_cached, request.num_cached) for request in requests]
         if not self._has_room(num_drafts + 1):
             self._members = []
@@ -118,19 +122,22 @@ class AheadLoop:
         requests = [turn.request for turn in turns]
         if not turns or self._is_awaited() or len(turns) < len(self._scheduler.running):
             return None
-        asked = {turn.num_asked for turn in turns}
-        if len(asked) > 1 or not all(turn.is_pass and turn.num_context == 1 for turn in turns):
+        if not all(turn.is_pass and turn.num_context == 1 for turn in turns):
             return None
-        [num_drafts] = asked
-        if num_drafts == 0:
-            fits = self._is_plain or all(request.length_policy is None for request in requests)
+        if any(turn.num_asked for turn in turns):
+            num_drafts = None if self._drafter is None else agreed_length(turns, self._most_drafts(len(turns)))
         else:
-            fits = self._drafter is not None and num_drafts <= self._drafter.layout.num_drafts
-            fits = fits and all(_drafts_always(request, num_drafts) for request in requests)
+            num_drafts = 0 if self._is_plain or all(request.length_policy is None for request in requests) else None
         most = self._target.shapes.num_tokens
-        if not fits or (most is not None and len(turns) * (num_drafts + 1) > most):
+        if num_drafts is None or (most is not None and len(turns) * (num_drafts + 1) > most):
             return None
         return num_drafts if all(map(self._runs_ahead, requests)) else None
+
+    def _most_drafts(self, num_requests: int) -> int:
+        """Of each request: what the drafter makes, and a forward of fixed shape has room for."""
+        assert self._drafter is not None
+        most, num_tokens = self._drafter.layout.num_drafts, self._target.shapes.num_tokens
+        return most if num_tokens is None else min(most, num_tokens // num_requests - 1)
 
     def _runs_ahead(self, request: Request) -> bool:
         """Do the device's draws honour all that the request asks for?"""
@@ -157,7 +164,7 @@ class AheadLoop:
 
     def _goes_on(self, step: AheadStep) -> bool:
         """Is another step wanted, as far as anybody knows now?"""
-        if self._is_awaited():
+        if self._is_awaited() or self._num_left == 0:
             return False
         # What runs commits a token of each at the least.
         if any(member.request.num_tokens_left <= len(self._launched) for member in self._members):
@@ -186,6 +193,9 @@ class AheadLoop:
         step.place([member.request.slot for member in self._members])
         self._launched.append(step.launch())
         self.num_steps += 1
+        if self._num_left is not None:
+            self._num_left -= 1
+            self._rests = self._num_left == 0
 
     def _read(self, step: AheadStep) -> list[Turn]:
         reports = step.read(self._launched.pop(0))
@@ -210,6 +220,9 @@ class AheadLoop:
         last = Outcome.BONUS if num_accepted == num_drafted else Outcome.RECOVERED
         with turn.failing_alone():
             turn.kept = request.take(report.token_ids, (Outcome.ACCEPTED,) * num_accepted + (last,), num_drafted)
+        if request.length_policy is not None:
+            num_kept = sum(token.from_draft for token in turn.kept)
+            request.length_policy.observe(num_drafted, num_kept, request.confidence)
         request.num_cached = len(request.context_ids) - 1
         return turn
 
@@ -257,17 +270,4 @@ class AheadLoop:
         """Of the batch, copies included: few numbers, so that few graphs are made."""
         most = self._target.shapes.num_tokens
         limit = self._target.num_slots if most is None else min(self._target.num_slots, most // (num_drafts + 1))
-        return min(batch_bucket(num_requests), limit)
-
-
-def batch_bucket(num_requests: int) -> int:
-    """Powers of two, and their halves between them: 1, 2, 3, 4, 6, 8, 12, 16, 24, …"""
-    power = 1 << (num_requests - 1).bit_length()
-    return 3 * power // 4 if power >= 4 and num_requests <= 3 * power // 4 else power
-
-
-def _drafts_always(request: Request, num_drafts: int) -> bool:
-    """So many tokens in every pass, drawn over the target's own noise."""
-    policy = request.length_policy
-    always = isinstance(policy, FixedLength) and policy.max_tokens == num_drafts
-    return always and request.share_target_noise and request.law_power == 1.0 and not request.forced_ids
+        return min(few(num_requests), limit)
