@@ -1,5 +1,7 @@
 """Penalties, biases and masks at a whole vocabulary: what the library's own chain and verifiers emit, on the host."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -23,9 +25,9 @@ LENGTH = 4
 START = 600
 
 
-def check_changes(rule: str) -> None:
-    """Eight requests, half of them masked, with prompts and outputs of hundreds of tokens that penalties see."""
-    count, chain = 2 * len(FILTERS), SamplerChain("vllm")
+def check_changes(rule: str, filters: Sequence[dict[str, float]] = FILTERS) -> None:
+    """Two requests of each of `filters`, one of them masked; prompts and outputs of hundreds of tokens."""
+    count, chain = 2 * len(filters), SamplerChain("vllm")
     logits = logits_of(count * (LENGTH + 1), VOCAB_SIZE, torch.bfloat16)
     source = np.random.Generator(np.random.Philox(7))
     params, contexts, masks, drafts, expected = [], [], [], [], []
@@ -34,10 +36,10 @@ def check_changes(rule: str) -> None:
         rows = on_host[index * (LENGTH + 1) : (index + 1) * (LENGTH + 1)]
         likely = rows.float().topk(40, dim=1).indices.flatten().tolist()
         bias = {int(token): float(value) for token, value in zip(likely[::9], source.uniform(-4, 4, 40), strict=False)}
-        one = SamplingParams(logit_bias=bias, **PENALTIES, **FILTERS[index % len(FILTERS)])
+        one = SamplingParams(logit_bias=bias, **PENALTIES, **filters[index % len(filters)])
         prompt = [*likely[::3], *source.integers(0, VOCAB_SIZE, 300).tolist()]
         output = [*likely[::5], *likely[::7], *source.integers(0, VOCAB_SIZE, 200).tolist()]
-        mask = source.random(VOCAB_SIZE) < 0.7 if index >= len(FILTERS) else None
+        mask = source.random(VOCAB_SIZE) < 0.7 if index >= len(filters) else None
         draft = Draft.of_token_ids(START, [likely[40 * node + node % 2] for node in range(LENGTH)])
         row_params = chain.resolve(one, None, VOCAB_SIZE)
         history = row_params.first_history(prompt).extended(output)
