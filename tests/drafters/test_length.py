@@ -168,12 +168,39 @@ def test_a_plain_pass_is_measured_first_and_now_and_then():
     assert lengths.count(0) == 3 + (1_000 - 3) // (PLAIN_EVERY + 1)
 
 
-def test_the_first_measurements_count_by_their_minimum():
-    """A slow first pass, as lazy initialisation makes it, is forgotten at once."""
+def test_the_first_measurements_count_by_their_median():
+    """A slow first pass, as lazy initialisation makes it, is forgotten at once; a lucky one is not believed."""
     costs = LearnedCosts()
-    for seconds in (0.500, 0.012, 0.010):
+    for seconds, told in ((0.500, 0.500), (0.012, 0.012), (0.004, 0.012)):
         costs.observe_pass(1, seconds)
-    assert costs.of_pass(1) == pytest.approx(0.010)
+        assert costs.of_pass(1) == pytest.approx(told)
+
+
+def test_what_scatters_is_averaged_and_what_was_seen_once_is_doubted():
+    """Times that scatter by a third, as beside other processes; a width of 5 costs 1.1 passes over one token."""
+    source, costs, errors = random.Random(4), LearnedCosts(), []
+    for index in range(2_000):
+        for width, steps in ((1, 1.0), (3, 1.05), (5, 1.1)):
+            costs.observe_pass(width, 0.01 * steps * math.exp(source.gauss(0, 0.3)))
+        if index >= 300:
+            errors.append(abs(math.log(costs.of_pass(5) / costs.of_pass(1) / 1.1)))
+    # A mean over 50 measurements of each, with forgetting: standard deviation .04, mean error .03.
+    assert sum(errors) / len(errors) < 0.05
+    # One measurement is worth no more than it says: it may have been twice what it should.
+    costs.observe_pass(9, 0.02)
+    assert costs.of_pass(9) < 1.2 * costs.of_pass(5)
+    for _ in range(200):
+        costs.observe_pass(9, 0.02 * math.exp(source.gauss(0, 0.3)))
+        costs.observe_pass(1, 0.01 * math.exp(source.gauss(0, 0.3)))
+    assert costs.of_pass(9) == pytest.approx(2 * costs.of_pass(1), rel=0.25)
+
+
+def test_a_quiet_clock_is_believed_at_once():
+    costs = LearnedCosts()
+    for _ in range(10):
+        costs.observe_pass(1, 0.01)
+    costs.observe_pass(5, 0.02)
+    assert costs.of_pass(5) == pytest.approx(0.02)
 
 
 def test_without_the_clock_lengths_depend_on_the_request_alone():
@@ -238,7 +265,8 @@ def test_learned_costs_follow_load_and_keep_the_shape():
     assert costs.of_pass(5) == pytest.approx(0.0145)
     for _ in range(60):
         costs.observe_pass(1, 0.020)
-    assert costs.of_pass(9) / costs.of_pass(1) == pytest.approx(1.9)
+    # The first of them comes after another width's pass and may be the plain pass's own: 1 %. As much is doubt.
+    assert costs.of_pass(9) / costs.of_pass(1) == pytest.approx(1.9, rel=0.025)
     assert costs.of_pass(1) == pytest.approx(0.020, rel=0.01)
 
 

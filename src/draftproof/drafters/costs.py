@@ -4,8 +4,14 @@ Model: log seconds(tokens) = level + shape[tokens], shape[1] = 0. The shape says
 slowly. The level, common to all widths, follows the machine; there is one for each octave of cached entries, so that
 long and short contexts by turns don't blur it. `tokens` counts those of all requests that share the forward (`Load`):
 what a request's draft costs is what it adds to them.
-The first NUM_FIRST measurements of a width count by their minimum, since the earliest passes pay for
-warming up. Without plain passes level and shape can't be told apart, so one is asked for now and then.
+The first NUM_FIRST measurements of a width count by their median, of two by the lesser: the earliest passes pay for
+warming up, and a minimum would be a lucky one. After them a width's shape is their mean and that of all further ones,
+with forgetting over 1 / LEAST_GAIN: where other processes make times scatter, what a few tokens more cost is small
+beside it. A width that is measured again and again moves the level alone: against itself nothing can be told. So
+without plain passes level and shape can't be told apart, and one is asked for now and then; what it corrects is the
+plain pass, not what others take.
+Where times scatter, a width that was measured n times is taken to cost DOUBT standard errors of their mean less than it
+did, so that an unlucky first measurement is not the last.
 A width that was never measured lies on the straight line between its measured neighbours, or on one of
 slope FIRST_SLOPE beyond the widest of them, or of that one's mean slope from one token on if that is steeper: it is
 tried before it is known to be dear, but costs are taken to be convex. Widths above FINEST are kept
@@ -17,7 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, isfinite, log
+from math import exp, isfinite, log, sqrt
 from typing import Final, Protocol
 
 from draftproof.drafters.draft_cost import DraftCost
@@ -31,7 +37,12 @@ NUM_FIRST: Final = 3
 PLAIN_EVERY: Final = 100
 """A pass over one token is asked for when the last was this many passes ago: 1 % of the passes at most."""
 LEVEL_GAIN: Final = 0.2
-SHAPE_GAIN: Final = 0.1
+LEAST_GAIN: Final = 0.02
+SCATTER_GAIN: Final = 0.05
+DOUBT: Final = 2.0
+"""Standard errors."""
+NUM_TO_TELL: Final = 3
+"""After so many passes over other widths the level is theirs, and a measurement tells all that it can of its shape."""
 MAX_SURPRISE: Final = log(2.0)
 """A single measurement counts as at most this far from its prediction: other processes cause outliers."""
 FINEST: Final = 160
@@ -102,7 +113,11 @@ class LearnedCosts:
         self._shape: dict[int, float] = {1: 0.0}
         self._widths = [1]
         self._num_measured: dict[int, int] = {}
-        self._num_plain = self._num_since_plain = 0
+        # Width -> its first logarithms of seconds over the level.
+        self._firsts: dict[int, list[float]] = {}
+        self._last_passes: dict[int, int] = {}
+        self._scatter = self._last_surprise = 0.0
+        self._num_passes = self._num_plain = self._num_since_plain = 0
         self._drafts = {False: DraftCost(), True: DraftCost()}
         self._load = ALONE
 
@@ -118,7 +133,8 @@ class LearnedCosts:
 
     def of_pass(self, width: int) -> float:
         """Seconds; see the module."""
-        return exp(self._level() + self._shape_at(_binned(width + self._load.num_other_tokens)))
+        total = _binned(width + self._load.num_other_tokens)
+        return exp(self._level() + self._shape_at(total, hopeful=True))
 
     def of_plain(self) -> float:
         """Seconds, for as many requests as the last pass had."""
@@ -135,24 +151,31 @@ class LearnedCosts:
         total, octave = _binned(width + load.num_other_tokens), load.num_cached.bit_length()
         num_measured = self._num_measured.get(total, 0)
         self._num_measured[total] = num_measured + 1
+        self._num_passes += 1
+        num_others = self._num_passes - self._last_passes.get(total, 0) - 1
+        self._last_passes[total] = self._num_passes
         is_plain = width + load.num_other_tokens == load.num_requests
         self._num_plain += is_plain
         self._num_since_plain = 0 if is_plain else self._num_since_plain + 1
         if not self._levels:
             self._put(total, self._shape_at(total))
             self._levels[octave] = log(seconds) - self._shape[total]
+            self._firsts[total] = [self._shape[total]]
             return
         level = self._levels[octave] = self._level()
-        surprise = log(seconds) - level - self._shape_at(total)
         if num_measured < NUM_FIRST:
-            self._correct(total, surprise if num_measured == 0 else min(surprise, 0.0))
+            firsts = self._firsts.setdefault(total, [])
+            firsts.append(log(seconds) - level)
+            self._correct(total, sorted(firsts)[(len(firsts) - 1) // 2] - self._shape_at(total))
             return
+        surprise = log(seconds) - level - self._shape_at(total)
         surprise = max(-MAX_SURPRISE, min(MAX_SURPRISE, surprise))
+        # Of neighbouring measurements, so that a machine that slows down is not taken for one that scatters.
+        self._scatter += SCATTER_GAIN * ((surprise - self._last_surprise) ** 2 / 2 - self._scatter)
+        self._last_surprise = surprise
         self._levels[octave] += LEVEL_GAIN * surprise
-        if total == 1:
-            self._levels[octave] += SHAPE_GAIN * surprise
-        else:
-            self._shape[total] += SHAPE_GAIN * surprise
+        gain = max(LEAST_GAIN, 1.0 / (2 + num_measured)) * min(1.0, num_others / NUM_TO_TELL)
+        self._correct(total, gain * surprise)
 
     def _level(self) -> float:
         """Of the last load's octave; of the nearest one before it was met."""
@@ -169,6 +192,7 @@ class LearnedCosts:
             return
         self._shape = {other: at if other == 1 else at - surprise for other, at in self._shape.items()}
         self._levels = {octave: level + surprise for octave, level in self._levels.items()}
+        self._firsts = {other: [at - surprise for at in firsts] for other, firsts in self._firsts.items()}
 
     def _put(self, total: int, shape: float) -> None:
         if total not in self._shape:
@@ -182,19 +206,24 @@ class LearnedCosts:
         _check(num_tokens, seconds, "num_drafted", zero_is_fine=True)
         self._drafts[is_lookup].observe(num_tokens, seconds)
 
-    def _shape_at(self, total: int) -> float:
+    def _shape_at(self, total: int, *, hopeful: bool = False) -> float:
+        """hopeful: as low as it may well be, after so few measurements with so much scatter."""
         if total in self._shape:
-            return self._shape[total]
+            return self._known(total, hopeful)
         widths = self._widths
         right = bisect_left(widths, total)
         left = widths[right - 1]
-        left_cost = exp(self._shape[left])
+        left_cost = exp(self._known(left, hopeful))
         if right == len(widths):
             mean_slope = (left_cost - 1.0) / (left - 1) if left >= MIN_TOLD else 0.0
             return log(left_cost + max(FIRST_SLOPE, mean_slope) * (total - left))
-        right_cost = exp(self._shape[widths[right]])
+        right_cost = exp(self._known(widths[right], hopeful))
         share = (total - left) / (widths[right] - left)
         return log(left_cost + share * (right_cost - left_cost))
+
+    def _known(self, total: int, hopeful: bool) -> float:
+        doubt = DOUBT * sqrt(self._scatter / self._num_measured[total]) if hopeful and total > 1 else 0.0
+        return self._shape[total] - doubt
 
 
 class FixedCosts:
