@@ -366,6 +366,19 @@ def check_likely_drafts(kernels):
     assert lengths == [[2, 1, 3]] * 4
 
 
+def check_greedy_beside_a_hint(kernels):
+    """Greedy requests in a kernel that was told that there are none."""
+    logits = torch.round(torch.randn(6, 400, generator=torch.Generator().manual_seed(8)) * 2).bfloat16()
+    best = [row.index(max(row)) for row in logits.float().tolist()]
+    rows = kernels.Rows.of_drafts([3, 3], [[best[0], best[1] + 1], [best[3], best[4]]], device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams()] * 2, [1, 2], device=DEVICE)
+    assert requests.unfiltered
+    requests.temperature.zero_()
+    for verify in (kernels.verify_rejection, kernels.verify_block):
+        found = verify(logits.to(DEVICE), kernels.DraftLaws.point_masses(), rows, requests)
+        assert emitted(found) == [best[:2], best[3:]]
+
+
 def check_empty_residual(kernels):
     """Where rounding leaves no residual, the token comes from the target's law: never token 0, never the last one."""
     # p's only token has q = 1 - 1e-8 rounded to 1, and the drafted token has q > 0 and p = 0.

@@ -71,6 +71,10 @@ RATIO_MUTANTS = {
     "a drafted token's logit before its penalty": Mutant(
         RATIO, "~has_bit(row[2], token_id, inside)", "inside", checks.check_likely_drafts
     ),
+    "greedy rows without their bound": Mutant(
+        "device/law.py", "z_bound = tl.zeros((), tl.float32) + largest", "z_bound += 0.0 * largest",
+        checks.check_greedy_beside_a_hint,
+    ),
     "nothing drawn where a residual is empty": Mutant(
         RESIDUAL,
         'draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))',

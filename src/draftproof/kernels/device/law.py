@@ -141,6 +141,21 @@ def keep_of_parts(list_z, list_ids, counts, vocab_size, scale, top, top_p, total
 
 
 @triton.jit
+def bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temperature, total, TILES: tl.constexpr,
+                        TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, kept mass) of a healthy row without a filter: all of it, or its argmax alone."""
+    z_bound = tl.full((), -float("inf"), tl.float32)
+    id_bound = tl.full((), 0, tl.int32) + shape[2]
+    mass = tl.zeros((), tl.float64) + total
+    if temperature == 0:
+        num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
+        id_bound = first_at(row, tiles, num_listed, shape, largest, 1, TILE, HAS_ALLOWED, HAS_SPECIAL)
+        z_bound = tl.zeros((), tl.float32) + largest
+        mass = tl.exp2(tl.fma(largest, scale, -top)).to(tl.float64)
+    return z_bound, id_bound, mass
+
+
+@triton.jit
 def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, counts, shape, scale, top, largest,
                  temperature, total, k, top_p, min_score, above_mass, TILES: tl.constexpr, GROUP: tl.constexpr,
                  TILE: tl.constexpr, LIST: tl.constexpr, PARTS: tl.constexpr, KEY_SHIFT: tl.constexpr,
@@ -152,15 +167,9 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, coun
 
     TOP_P, LISTS: whether any row of the batch has top-p alone; top-k or min-p.
     """
-    z_bound = tl.full((), -float("inf"), tl.float32)
-    id_bound = tl.full((), 0, tl.int32) + shape[2]
-    mass = tl.zeros((), tl.float64) + total
-    if temperature == 0:
-        num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
-        id_bound = first_at(row, tiles, num_listed, shape, largest, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
-        z_bound = tl.zeros((), tl.float32) + largest
-        mass = tl.exp2(tl.fma(largest, scale, -top)).to(tl.float64)
-    elif (k > 0) | (min_score > -float("inf")):
+    z_bound, id_bound, mass = bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temperature, total,
+                                                  TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    if (temperature > 0) & ((k > 0) | (min_score > -float("inf"))):
         if LISTS:
             z_bound, id_bound, mass, num_found = keep_by_list(
                 row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
@@ -171,7 +180,7 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, coun
                                                       TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
                                                       HAS_SPECIAL)  # fmt: skip
     elif TOP_P:
-        if top_p < 1.0:
+        if (temperature > 0) & (top_p < 1.0):
             z_bound, id_bound, mass, enough = keep_of_parts(
                 list_z, list_ids, counts, shape[2], scale, top, top_p, total, above_mass, LIST, PARTS,
                 KEY_SHIFT)  # fmt: skip

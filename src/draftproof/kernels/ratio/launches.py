@@ -114,16 +114,18 @@ class RatioKernel:
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
                   values, temperature, requests, law)  # fmt: skip
         draft_plan = self._draft_plan or plan
+        unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
             self._brackets, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
-            LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block, num_warps=4, **sizes,
-            **tiles,
+            LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block,
+            UNFILTERED=unfiltered, num_warps=4, **sizes, **tiles,
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
         where: dict[str, Any] = {"NODES": self._nodes, "PARTS": parts, "BLOCK": self._block}
-        bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state[6], self._brackets,
-                   nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
+        if not unfiltered:
+            bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state[6], self._brackets,
+                       nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
             chain_kernel[(rows.num_requests,)](
                 chain, *bounded, self._prefixes, NODES=self._nodes,

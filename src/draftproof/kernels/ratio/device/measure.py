@@ -5,8 +5,8 @@ import triton.language as tl
 
 from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, REJECT, UNSURE, place_of
 from draftproof.kernels.device.boundary import score_of
-from draftproof.kernels.device.draw import health, masses_of, surely_kept
-from draftproof.kernels.device.law import store_bracket
+from draftproof.kernels.device.draw import OK, health, masses_of, surely_kept
+from draftproof.kernels.device.law import bound_of_unfiltered, store_bracket
 from draftproof.kernels.device.noise import uniform
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import logit_at
@@ -22,8 +22,11 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
                 DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
                 STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
-                OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell."""
+                UNFILTERED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell.
+
+    UNFILTERED: no row has a filter, and rows' bounds are written here.
+    """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
@@ -44,10 +47,19 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     tl.store(rows[5] + row_index, total)
     if TOP_P:
         store_bracket(row_index, brackets, largest, scale, top, total, top_p, vocab_size)
+    row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+    if UNFILTERED:
+        if fault == OK:
+            z_bound, id_bound, mass = bound_of_unfiltered(
+                row, scratch[5] + row_index * TILES, tile_max, (num_tiles, num_plain, vocab_size), scale, top, largest,
+                temperature, total, TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            tl.store(rows[2] + row_index, z_bound)
+            tl.store(rows[3] + row_index, id_bound)
+            tl.store(rows[6] + row_index, mass)
     state = tl.full((), LAST, tl.int32)
     if local < num_nodes:
         state, draft_fault = test_node(
-            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), row_index, request,
+            row, row_index, request,
             noise_at(row_index, first, request, row_params, request_params, local + COIN), draft, values,
             draft_temperature, draft_scratch, draft_tiles, nodes, (num_tiles, num_plain, vocab_size), exceptions[2],
             (tile_max, tile_mass), largest, scale, top, total, temperature, k, top_p, min_score, TILE, TILES,
