@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"grammar", "drafters"}
     | {f"targets.{name}" for name in ("base", "load", "cache", "cpu_linear", "masks", "embedded")}
     | {f"targets.static.{name}" for name in ("attention", "following", "operations", "steps", "tables")},
-    "targets": VERIFY | {"targets", "kernels.device.overlap", "kernels.launch"},
+    "targets": VERIFY | {"targets"},
     "engine": ENGINE,
     "outputs": ENGINE | {"outputs", "chat"},
     "defaults": BASE,

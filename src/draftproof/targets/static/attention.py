@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import torch
 
-from draftproof.kernels.launch import can_overlap
 from draftproof.targets.static import reference
 from draftproof.targets.static.tables import Bucket, Tables
 
@@ -37,11 +36,6 @@ class Shape:
         return self.num_heads // self.kv_heads
 
 
-def overlapping(*, overlaps: bool) -> dict[str, Any]:
-    """Arguments of a launch that may begin while the kernel before it runs, if it may."""
-    return {"OVERLAP": True, "launch_pdl": True} if overlaps else {"OVERLAP": False}
-
-
 def most_tokens(groups: int) -> int:
     """Tokens of a row of attention."""
     return max(MOST_QUERIES // power_of_two(groups), 1)
@@ -61,7 +55,6 @@ class Attention:
     def __init__(self, shape: Shape, bucket: Bucket, device: torch.device, *, invariant: bool) -> None:
         self.shape, self.bucket = shape, bucket
         self._uses_kernel = device.type == "cuda"
-        self.overlaps = self._uses_kernel and can_overlap(device)
         width = most_tokens(shape.groups) if invariant else bucket.width
         self.block_m = max(power_of_two(width * shape.groups), LEAST_QUERIES)
         self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket, self.block_m)
@@ -94,7 +87,6 @@ class Attention:
             "VALUE_DIM": shape.value_dim,
             "VALUE_PADDED": padded,
             "SPLIT": self.split,
-            **overlapping(overlaps=self.overlaps),
         }
         split_kernel[(bucket.num_rows, shape.kv_heads, self.num_splits)](
             query, keys, values, tables.rows, tables.positions, tables.links, out, sums, stats,

@@ -8,8 +8,7 @@ from typing import Protocol
 import torch
 from torch.nn.functional import rms_norm, silu
 
-from draftproof.kernels.launch import can_overlap
-from draftproof.targets.static.attention import overlapping, power_of_two
+from draftproof.targets.static.attention import power_of_two
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,7 @@ def rotated(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch
 
 
 class KernelOperations:
-    """One Triton kernel each. overlaps: launched while the kernel before runs, on devices that can."""
-
-    def __init__(self, *, overlaps: bool = False) -> None:
-        self.options = overlapping(overlaps=overlaps)
+    """One Triton kernel each."""
 
     def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
         from draftproof.targets.static.device.layer import add_norm_kernel
@@ -127,7 +123,7 @@ class KernelOperations:
         block = power_of_two(size)
         add_norm_kernel[(residual.shape[0],)](
             residual, residual if added is None else added, norm.weight, out, norm.eps,
-            SIZE=size, BLOCK=block, ADDS=added is not None, num_warps=min(max(block // 512, 1), 8), **self.options,
+            SIZE=size, BLOCK=block, ADDS=added is not None, num_warps=min(max(block // 512, 1), 8),
         )  # fmt: skip
         return out
 
@@ -150,7 +146,7 @@ class KernelOperations:
             joined, cos, sin, query_norm.weight, key_norm.weight, columns, query, keys, values,
             query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
             values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads, DIM=heads.dim,
-            HALF=power_of_two(heads.dim // 2), NORMS=norms, num_warps=1, **self.options,
+            HALF=power_of_two(heads.dim // 2), NORMS=norms, num_warps=1,
         )  # fmt: skip
         return query
 
@@ -159,9 +155,7 @@ class KernelOperations:
 
         size = joined.shape[-1] // 2
         out = joined.new_empty(joined.shape[0], size)
-        gate_kernel[(joined.shape[0], -(-size // 1024))](
-            joined, out, SIZE=size, BLOCK=1024, num_warps=4, **self.options
-        )
+        gate_kernel[(joined.shape[0], -(-size // 1024))](joined, out, SIZE=size, BLOCK=1024, num_warps=4)
         return out
 
     def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
@@ -169,10 +163,10 @@ class KernelOperations:
 
         write_kernel[(states.shape[1], states.shape[0])](
             states, columns, cached, states.stride(1), states.stride(0), cached.stride(0), cached.stride(1),
-            DIM=states.shape[2], BLOCK=power_of_two(states.shape[2]), num_warps=1, **self.options,
+            DIM=states.shape[2], BLOCK=power_of_two(states.shape[2]), num_warps=1,
         )  # fmt: skip
 
 
 def operations_for(device: torch.device) -> Operations:
     """Kernels on a CUDA device, PyTorch's operations elsewhere."""
-    return KernelOperations(overlaps=can_overlap(device)) if device.type == "cuda" else TorchOperations()
+    return KernelOperations() if device.type == "cuda" else TorchOperations()

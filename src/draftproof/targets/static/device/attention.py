@@ -4,16 +4,13 @@ A program of `split_kernel` takes a row of the tables, a key head and a split of
 `BLOCK_M` = (tokens · query heads of the key head) queries, the running maximum m, the mass l = sum exp2(s - m) and the
 sum acc = sum exp2(s - m) · v; `merge_kernel` brings the splits together in their order. A key that a query doesn't see
 adds an exact zero, and splits begin at fixed places, so a query's result doesn't depend on how many more keys the
-forward reads, nor on the other queries of its row. A kernel may be launched while the one before it runs, and waits for
-its end before anything else.
+forward reads, nor on the other queries of its row.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-from draftproof.kernels.device.overlap import wait_for_previous
 
 CHAIN = tl.constexpr(0)
 TREE = tl.constexpr(1)
@@ -70,9 +67,8 @@ def split_kernel(
     HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, DIM_PADDED: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     SPLIT: tl.constexpr, MERGES: tl.constexpr, KIND: tl.constexpr, LINKS: tl.constexpr, WINDOW: tl.constexpr,
-    PRECISION: tl.constexpr, OVERLAP: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    wait_for_previous(OVERLAP)
     row = tl.program_id(0)
     head = tl.program_id(1)
     split = tl.program_id(2)
@@ -138,10 +134,9 @@ def split_kernel(
 def merge_kernel(
     rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
-    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr, OVERLAP: tl.constexpr,
+    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One query of one key head a program."""
-    wait_for_previous(OVERLAP)
     row = tl.program_id(0)
     head = tl.program_id(1)
     query = tl.program_id(2)

@@ -1,23 +1,16 @@
-"""What lies between a layer's matrix products, each in one pass over its input.
-
-Each kernel may be launched while the one before it runs, and waits for its end before anything else.
-"""
+"""What lies between a layer's matrix products, each in one pass over its input."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.overlap import wait_for_previous
-
 
 @triton.jit
 def add_norm_kernel(
-    residual_ptr, added_ptr, weight_ptr, out_ptr, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
-    OVERLAP: tl.constexpr,
+    residual_ptr, added_ptr, weight_ptr, out_ptr, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr
 ):  # fmt: skip
     """residual += added; out = residual / sqrt(mean(residual²) + eps), rounded, · weight. One row a program."""
-    wait_for_previous(OVERLAP)
     row = tl.program_id(0)
     places = tl.arange(0, BLOCK)
     known = places < SIZE
@@ -37,13 +30,11 @@ def place_kernel(
     joined_ptr, cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, columns_ptr, query_ptr, keys_ptr, values_ptr,
     query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, NORMS: tl.constexpr,
-    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """Of one token and head of [queries, keys, values]: norm and rotation, then to `query` or into the cache.
 
     HALF: a power of two, at least half of DIM.
     """
-    wait_for_previous(OVERLAP)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     places = tl.arange(0, HALF)
@@ -92,9 +83,8 @@ def place_kernel(
 
 
 @triton.jit
-def gate_kernel(joined_ptr, out_ptr, SIZE: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
+def gate_kernel(joined_ptr, out_ptr, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     """silu(gate) · up of [gate, up], each [SIZE]; rounded after silu as the model's own code does."""
-    wait_for_previous(OVERLAP)
     row = tl.program_id(0).to(tl.int64)
     places = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     known = places < SIZE
@@ -108,10 +98,9 @@ def gate_kernel(joined_ptr, out_ptr, SIZE: tl.constexpr, BLOCK: tl.constexpr, OV
 @triton.jit
 def write_kernel(
     states_ptr, columns_ptr, cache_ptr, token_stride, head_stride, cache_head_stride, cache_stride,
-    DIM: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr,
+    DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One token and head of keys or values into its column; padding has none."""
-    wait_for_previous(OVERLAP)
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     column = tl.load(columns_ptr + token).to(tl.int64)
