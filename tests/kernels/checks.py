@@ -326,6 +326,23 @@ def check_penalties(kernels):
                 assert state != 0 or token == law.draw(noise, key)
 
 
+def check_penalised_favourite(kernels):
+    """A token that would win every row by far, were it not penalised, by every road."""
+    chain, prompt, output = SamplerChain("vllm"), [3], [40] * 15
+    logits = logits_of(4, 300, spread=0.5)
+    logits[:, 40] = 20.0
+    for filters in ({}, {"top_p": 0.9}, {"top_k": 5}, {"temperature": 0}):
+        params = SamplingParams(presence_penalty=2.0, frequency_penalty=2.0, **filters)
+        laws = chain.laws(logits.cpu(), chain.resolve(params, None, 300), [History(prompt, output)] * 4)
+        expected = [law.draw(KeyedNoise(row), Key(Purpose.TARGET, 5)) for row, law in enumerate(laws)]
+        rows = kernels.Rows.of_drafts([5] * 4, [[]] * 4, device=DEVICE)
+        requests = kernels.Requests.of([params] * 4, range(4), device=DEVICE, changed=True)
+        changes = kernels.Changes.of([params] * 4, [prompt] * 4, [output] * 4, device=DEVICE)
+        token_ids, _ = kernels.draw(logits, rows, requests, changes=changes)
+        assert token_ids.tolist() == expected
+        assert 40 not in expected
+
+
 def check_listed_once(kernels):
     """Tokens that are seen, drafted twice and biased are one special token each, with a bit and a bias."""
     params = SamplingParams(presence_penalty=0.5, logit_bias={9: 1.0, 60: 2.0, 70: 3.0})

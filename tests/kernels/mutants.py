@@ -173,7 +173,7 @@ MUTANTS = {
         "device/rows.py",
         "bits = bits & ~tl.load(row[2] + eighth, mask=inside, other=0).to(tl.int32)",
         "pass",
-        checks.check_penalties,
+        checks.check_penalised_favourite,
     ),
     "a token listed twice": Mutant(
         "device/exceptions_kernel.py", "there & ((before & bit) == 0)", "there", checks.check_listed_once

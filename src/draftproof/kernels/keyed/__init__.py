@@ -17,7 +17,7 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 2048  # looked at together
 _AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
-_PICKED_BY_WALK: Final = 8192  # splits of a request's rows that a walk looks at itself
+_PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
 
 class KeyedKernel:
