@@ -450,5 +450,6 @@ CHECKS = [
     check_short, check_filters, check_mixed_batch, check_law_without_filters, check_top_p, check_ties, check_equal_laws,
     check_disjoint_laws, check_coins_at_the_edge, check_faults, check_faults_that_nothing_meets,
     check_bad_probabilities, check_outside_vocabularies, check_penalties_and_masks, check_likely_drafts,
-    check_greedy_beside_a_hint, check_empty_residual, check_target_probs, check_parts, check_last_kept_mass, check_target_probs_of_bad_rows,
+    check_greedy_beside_a_hint, check_empty_residual, check_target_probs, check_parts, check_last_kept_mass,
+    check_target_probs_of_bad_rows,
 ]  # fmt: skip
