@@ -1,11 +1,14 @@
 """Draws by the kernels, on Triton's interpreter here, and by their rule in plain PyTorch: the same tokens."""
 
+from functools import reduce
+
 import pytest
 import torch
 
 from draftproof import SamplingParams
 from draftproof.core import Key, Purpose
-from draftproof.engine.ahead.draws import Draws
+from draftproof.engine.ahead.draws import Draws, kinds_of, widened
+from draftproof.kernels import Requests
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 
@@ -21,9 +24,9 @@ SEEDS, SAMPLES = [3, 2**63 + 5, 11], [0, 1, 7]
 STARTS = torch.tensor([4, 19, 300], dtype=torch.int32)
 
 
-def draws_of(params, *, kernels):
+def draws_of(params, *, kernels, kinds=None):
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    draws = Draws(params, SEEDS, SAMPLES, num_drafts=DRAFTS, vocab_size=VOCAB, device=device)
+    draws = Draws(params, SEEDS, SAMPLES, num_drafts=DRAFTS, vocab_size=VOCAB, device=device, kinds=kinds)
     draws._uses_kernels = kernels
     return draws, device
 
@@ -32,13 +35,13 @@ def logits_of(count, seed):
     return 2 * torch.randn(count, 40, generator=torch.Generator().manual_seed(seed))
 
 
-def ways(params):
+def ways(params, kinds=None):
     """What both ways draw and verify; the drafts are drawn from logits near the target's."""
     target = logits_of(3 * (DRAFTS + 1), 1)
     near = target.view(3, DRAFTS + 1, -1)[:, :DRAFTS] + 0.3 * logits_of(3 * DRAFTS, 2).view(3, DRAFTS, -1)
     found = []
     for kernels in (False, True):
-        draws, device = draws_of(params, kernels=kernels)
+        draws, device = draws_of(params, kernels=kernels, kinds=kinds)
         starts = STARTS.to(device)
         drafts = draws.draw(near.to(device), starts, 0)
         one_by_one = [draws.draw(near[:, index : index + 1].to(device), starts, index) for index in range(DRAFTS)]
@@ -53,6 +56,15 @@ def test_both_ways_are_one(kind):
     _, (by_rule, by_kernels) = ways(KINDS[kind])
     assert by_rule == by_kernels
     assert sum(by_rule[2]) > 0 and by_rule[3] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_that_can_do_more_give_the_same_tokens(kind):
+    needed = [kinds_of(Requests.of(params, SEEDS, SAMPLES, device="cpu")) for params in KINDS.values()]
+    kinds = reduce(widened, needed)
+    assert kinds == {"races": True, "top_p_alone": True, "lists": True, "unfiltered": False}
+    _, (by_rule, by_kernels) = ways(KINDS[kind], kinds)
+    assert by_rule == by_kernels
 
 
 @pytest.mark.parametrize("kind", KINDS)

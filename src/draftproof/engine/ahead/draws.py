@@ -5,7 +5,7 @@ One set of requests' parameters serves both. Everything is in tensors: nothing i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -18,7 +18,8 @@ from draftproof.params import SamplingParams
 class Draws:
     """Verifies chains of `num_drafts` tokens under keyed noise, and draws drafts over the same noise.
 
-    params, seeds, sample_indices: one for each request; `use` puts others in their place, of the same kinds.
+    params, seeds, sample_indices: one for each request; `use` puts others in their place. kinds: what the kernels are
+    built for, at least what all these requests need; None for what the first ones do.
     """
 
     def __init__(
@@ -30,9 +31,12 @@ class Draws:
         num_drafts: int,
         vocab_size: int,
         device: torch.device,
+        kinds: Mapping[str, bool] | None = None,
     ) -> None:
         self._num_requests, self._num_drafts, self._vocab_size = len(params), num_drafts, vocab_size
         self._requests = Requests.of(params, seeds, sample_indices, device=device)
+        if kinds is not None:
+            self._requests = replace(self._requests, **dict[str, Any](kinds))
         drafts = [[0] * num_drafts] * len(params)
         self._rows = Rows.of_drafts([0] * len(params), drafts, device=device)
         self._places = torch.arange(1, num_drafts + 2, device=device, dtype=torch.int32)
@@ -40,13 +44,8 @@ class Draws:
         self._uses_kernels = device.type == "cuda"
         self._kernels: dict[Any, KeyedKernel] = {}
 
-    @property
-    def kinds(self) -> tuple[bool, ...]:
-        """What the kernels were built for."""
-        return kinds_of(self._requests)
-
     def use(self, params: Sequence[SamplingParams], seeds: Sequence[int], sample_indices: Sequence[int]) -> None:
-        """These requests from the next call on; their `kinds` are the same."""
+        """These requests from the next call on; the kernels were built for what they need."""
         given = Requests.of(params, seeds, sample_indices, device=self._places.device)
         for num_each, held in [(1, self._requests), *((num, held) for num, (_, held) in self._drafting.items())]:
             for name, tensor in _tensors(held).items():
@@ -110,10 +109,18 @@ def verified_by_reference(
     return torch.where(places < num_emitted[:, None], tokens, -1).int(), num_accepted.int(), faults.int()
 
 
-def kinds_of(requests: Requests) -> tuple[bool, ...]:
-    """Which of the kernels' branches the requests need."""
-    values = [getattr(requests, entry.name) for entry in fields(requests)]
-    return tuple(value for value in values if isinstance(value, bool))
+def kinds_of(requests: Requests) -> dict[str, bool]:
+    """Which of the kernels' branches the requests need, by name."""
+    values = {entry.name: getattr(requests, entry.name) for entry in fields(requests)}
+    return {name: value for name, value in values.items() if isinstance(value, bool)}
+
+
+def widened(kinds: dict[str, bool], others: dict[str, bool]) -> dict[str, bool]:
+    """What serves both: kernels that can do more give the same tokens."""
+    return {
+        name: (kinds[name] and others[name]) if name == "unfiltered" else (kinds[name] or others[name])
+        for name in kinds
+    }
 
 
 def _tensors(requests: Requests) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ import torch
 
 from draftproof.core import Draft, Outcome
 from draftproof.drafters.learned.following import follows
-from draftproof.engine.ahead.draws import Draws, kinds_of
+from draftproof.engine.ahead.draws import Draws, kinds_of, widened
 from draftproof.engine.ahead.lengths import agreed_length, few, num_steps
 from draftproof.engine.ahead.step import AheadStep, Report
 from draftproof.engine.drafting import draft_request
@@ -62,6 +62,7 @@ class AheadLoop:
         self._steps: dict[Any, AheadStep] = {}
         self._waited_for: set[str] = set()
         self._pool: Any = None
+        self._kinds: dict[str, bool] | None = None
         self._num_left: int | None = None
         self._rests = False
         self.num_steps = 0
@@ -238,11 +239,13 @@ class AheadLoop:
         seeds, samples = [request.seed for request in requests], [request.noise.sample_index for request in requests]
         longest = max(member.bound for member in self._members) + 2 * (num_drafts + 1)
         num_keys = max(1 << (longest - 1).bit_length(), LEAST_KEYS)
-        kinds = kinds_of(Requests.of(params, seeds, samples, device="cpu"))
+        # A kernel is compiled for what it takes, which costs seconds: all are built for what was ever asked for.
+        asked = kinds_of(Requests.of(params, seeds, samples, device="cpu"))
+        self._kinds = asked if self._kinds is None else widened(self._kinds, asked)
         num_places = self._num_places(len(requests), num_drafts)
         for values in (params, seeds, samples):
             values += values[:1] * (num_places - len(requests))  # type: ignore[operator]
-        name = (num_places, num_drafts, num_keys, kinds)
+        name = (num_places, num_drafts, num_keys, *self._kinds.values())
         if self._pool is None and target.device.type == "cuda":
             self._pool = torch.cuda.graph_pool_handle()
         step = self._steps.pop(name, None)
@@ -250,8 +253,9 @@ class AheadLoop:
             step.draws.use(params, seeds, samples)
         else:
             draws = Draws(
-                params, seeds, samples, num_drafts=num_drafts, vocab_size=target.vocab_size, device=target.device
-            )
+                params, seeds, samples, num_drafts=num_drafts, vocab_size=target.vocab_size, device=target.device,
+                kinds=self._kinds,
+            )  # fmt: skip
             step = AheadStep(
                 target,
                 self._drafter if num_drafts else None,
