@@ -326,7 +326,7 @@ def test_a_stream_of_short_requests_that_nobody_can_guess_is_probed_ever_more_ra
 
 
 def test_a_probe_is_as_long_as_is_cheap_and_is_not_grown():
-    for slope, most in ((0.03, 8), (0.1, 2), (0.5, 1)):
+    for slope, most in ((0.012, 8), (0.03, 3), (0.5, 1)):
         policy = CuttingNodes(16).for_request()
         for _ in range(300):
             asked = policy.num_tokens(None)

@@ -20,7 +20,7 @@ FIRST_INTERVAL: Final = 4
 LAST_INTERVAL: Final = 128
 CARRIED: Final = 4
 """A new request begins with the engine's interval over this."""
-PROBE_LOSS: Final = 0.25
+PROBE_LOSS: Final = 0.1
 """A probe costs at most about this many plain steps."""
 
 
