@@ -100,6 +100,7 @@ def data(**given: Any) -> None:
     names = (
         "prompt_share",
         "system_share",
+        "stem_share",
         "batch_size",
         "num_columns",
         "max_length",
@@ -233,6 +234,8 @@ def _method(name: str) -> click.Command:
             key: None if given[key] is Given.NONE else given[key] for key in _SETTINGS if given[key] is not None
         }
         taps = None if given["taps"] is None else _numbers("taps", given["taps"], int)
+        if name == "dspark" and given["loss"] == "cross-entropy":
+            raise ParameterError("loss", given["loss"], "distance, or left out, for dspark")
         if given["compare_at"] is not None:
             chosen["compare_at"] = _numbers("compare_at", given["compare_at"], float)
         settings = TrainSettings(method=name, tap_ids=taps, **chosen)
