@@ -9,13 +9,19 @@ import torch
 from draftproof.bench.prompts import built_in
 from draftproof.errors import ModelError, ParameterError
 from draftproof.train.corpus import Corpus, Document, shard_path, write_shard
-from draftproof.train.generate import GenerationSettings, generate_corpus, sample_documents
+from draftproof.train.generate import GenerationSettings, generate_corpus, rows_of, sample_documents
 from draftproof.train.passages import read_passages
 from draftproof.train.prompts import built_in_prompts
+from draftproof.train.rows import SharedColumns, StaticRows, choose_rows
 from draftproof.train.starts import STEMS
+from draftproof.train.target import FrozenTarget
 from draftproof.train.turns import read_turns
-from tests.targets.models import VOCAB_SIZE
-from tests.train.conftest import PROMPTS, SETTINGS, TURNS
+from tests.targets.models import VOCAB_SIZE, tiny_model
+from tests.train.conftest import PROMPTS, SETTINGS, TURNS, make_target
+
+
+def _documents(target, turns, prompts, settings, shard):
+    return sample_documents(rows_of(target, settings), turns, prompts, settings, shard, target.vocab_size)
 
 
 def test_documents_begin_as_chats_do(target, text):
@@ -36,13 +42,17 @@ def test_documents_begin_as_chats_do(target, text):
     assert 0.2 < with_prompt / len(corpus) < 0.8
 
 
-def test_each_row_is_the_models_own_law(target):
+@pytest.mark.parametrize("static", [False, True])
+def test_each_row_is_the_models_own_law(target, static):
     """Teacher-forced: the tokens' mean surprise is the entropy of the model's laws at their places.
 
     About 600 sampled tokens; the difference has mean 0 and a standard error estimated from the sample; 4 of them.
     A row that saw another document, or positions counted from the buffer's beginning, is tens of them off.
     """
-    documents = sample_documents(target, TURNS, PROMPTS, SETTINGS, 0)
+    rows = choose_rows(make_target(), num_rows=SETTINGS.batch_size, num_columns=SETTINGS.num_columns,
+                       max_length=SETTINGS.max_length, top_p=1.0, static=static)  # fmt: skip
+    assert isinstance(rows, StaticRows if static else SharedColumns)
+    documents = sample_documents(rows, TURNS, PROMPTS, SETTINGS, 0, VOCAB_SIZE)
     differences = []
     for document in documents:
         ids = torch.from_numpy(document.token_ids)
@@ -57,15 +67,44 @@ def test_each_row_is_the_models_own_law(target):
 
 
 def test_same_seed_same_text(target):
-    first, again = (sample_documents(target, TURNS, PROMPTS, SETTINGS, 3) for _ in range(2))
-    other = sample_documents(target, TURNS, PROMPTS, SETTINGS, 4)
+    first, again = (_documents(target, TURNS, PROMPTS, SETTINGS, 3) for _ in range(2))
+    other = _documents(target, TURNS, PROMPTS, SETTINGS, 4)
     assert [d.token_ids.tolist() for d in first] == [d.token_ids.tolist() for d in again]
     assert [d.token_ids.tolist() for d in first] != [d.token_ids.tolist() for d in other]
 
 
+def test_rows_of_both_kinds_write_the_same_text():
+    """Cold, so that the draws are the model's best tokens: the same documents, by columns and by slots."""
+    settings = replace(SETTINGS, temperatures=(1e-4,))
+    texts = []
+    for static in (False, True):
+        rows = choose_rows(make_target(), num_rows=8, num_columns=96, max_length=24, top_p=1.0, static=static)
+        for shard in (0, 1):
+            documents = sample_documents(rows, TURNS, PROMPTS, settings, shard, VOCAB_SIZE)
+            texts.append([(d.token_ids.tolist(), d.sampled.tolist()) for d in documents])
+    assert texts[:2] == texts[2:] and texts[0] != texts[1]
+
+
+def test_models_that_static_forwards_dont_fit_share_columns():
+    model = tiny_model("llama")
+    model.set_attn_implementation("eager")
+    target = FrozenTarget(model, None, "tiny")
+    rows = choose_rows(target, num_rows=2, num_columns=8, max_length=8, top_p=1.0, static=True)
+    assert isinstance(rows, SharedColumns)
+    assert len(sample_documents(rows, TURNS, PROMPTS, replace(SETTINGS, batch_size=2, num_columns=8), 0, VOCAB_SIZE))
+
+
+def test_rows_without_a_law_are_an_error():
+    target = make_target()
+    target.model.lm_head.weight.data.fill_(float("nan"))
+    rows = choose_rows(target, num_rows=8, num_columns=96, max_length=24, top_p=1.0)
+    with pytest.raises(ModelError, match="NaN"):
+        sample_documents(rows, TURNS, PROMPTS, SETTINGS, 0, VOCAB_SIZE)
+
+
 def test_temperature_is_each_documents_own(target):
     cold = replace(SETTINGS, temperatures=(1e-4,))
-    documents = sample_documents(target, TURNS, PROMPTS, cold, 0)
+    documents = _documents(target, TURNS, PROMPTS, cold, 0)
     ids = torch.from_numpy(documents[0].token_ids)
     with torch.no_grad():
         best = target.model(input_ids=ids[None], use_cache=False).logits[0].argmax(-1)
@@ -78,7 +117,7 @@ def test_users_turns_have_a_temperature_of_their_own(target):
     warm = replace(SETTINGS, temperatures=(50.0,), user_temperature=1e-4, prompt_share=0.0)
     turns = replace(TURNS, end_ids=frozenset(range(0, VOCAB_SIZE, 5)))
     cold, others = 0, 0
-    for document in sample_documents(target, turns, PROMPTS, warm, 0):
+    for document in _documents(target, turns, PROMPTS, warm, 0):
         ids, own = document.token_ids.tolist(), document.sampled.tolist()
         with torch.no_grad():
             best = target.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].argmax(-1).tolist()
@@ -95,7 +134,7 @@ def test_users_turns_have_a_temperature_of_their_own(target):
 def test_system_prompts_open_their_share(target):
     turns = replace(TURNS, system_openings=((9, 9, 1, 2),))
     settings = replace(SETTINGS, prompt_share=0.3, system_share=0.5)
-    first = [tuple(d.token_ids[:2].tolist()) for d in sample_documents(target, turns, PROMPTS, settings, 0)]
+    first = [tuple(d.token_ids[:2].tolist()) for d in _documents(target, turns, PROMPTS, settings, 0)]
     assert set(first) == {(1, 2), (9, 9)} and 0.1 < first.count((9, 9)) / len(first) < 0.7
 
 
@@ -103,7 +142,7 @@ def test_stems_begin_users_turns_that_the_target_ends(target):
     turns = replace(TURNS, stems=((9, 8), (7,)))
     settings = replace(SETTINGS, prompt_share=0.3, stem_share=0.5)
     found = {"stem": 0, "prompt": 0, "bare": 0}
-    for document in sample_documents(target, turns, PROMPTS, settings, 0):
+    for document in _documents(target, turns, PROMPTS, settings, 0):
         ids, own = document.token_ids.tolist(), document.sampled.tolist()
         if len(ids) < 6:
             continue

@@ -1,7 +1,8 @@
 """Text from the target itself: many sequences at once, each row refilled as soon as its document ends.
 
-All rows step together through the columns of one cache. A row's document begins at some column, sees no column before
-it, and its positions count from there, so a new document may begin in any row at any step and no row ever waits.
+All rows step together through the columns of a shard (`rows.py`). A row's document begins at some column, sees no
+column before it, and its positions count from there, so a new document may begin in any row at any step and no row
+ever waits.
 Forced tokens (a prompt, the beginning of the reply) and sampled ones take the same road: at each step a row appends
 the next forced token if there is one, else what it samples. A user's turn that no prompt fills is sampled too.
 
@@ -13,22 +14,18 @@ seed, shard index) and of the device's arithmetic.
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from draftproof.errors import ParameterError
 from draftproof.train.corpus import Document, read_metadata, shard_path, write_shard
-from draftproof.train.sampling import choose_sampler
+from draftproof.train.rows import Rows, choose_rows
 from draftproof.train.target import FrozenTarget
 from draftproof.train.turns import Turns
-
-_KEY_STEP = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +77,7 @@ def generate_corpus(
     prompts: token ids of users' texts. Shards that are there already are kept and counted: an interrupted run goes on
     where it was. Raises ParameterError where they were made with other settings.
     """
-    made, index = 0, 0
+    made, index, rows = 0, 0, None
     stated: dict[str, object] = {"target": target.name, "settings": json.loads(json.dumps(asdict(settings)))}
     while made < num_tokens:
         path = shard_path(folder, index)
@@ -94,7 +91,8 @@ def generate_corpus(
         else:
             if is_time_up():
                 return
-            documents = sample_documents(target, turns, prompts, settings, index)
+            rows = rows or rows_of(target, settings)
+            documents = sample_documents(rows, turns, prompts, settings, index, target.vocab_size)
             total = sum(len(document.token_ids) for document in documents)
             write_shard(path, documents, stated | {"shard": index, "num_tokens": total})
         made += int(str(read_metadata(path)["num_tokens"]))
@@ -102,91 +100,124 @@ def generate_corpus(
         yield index, made
 
 
-@dataclass(slots=True)
-class _Row:
-    """One row's document so far. forced: tokens that come next. in_reply: the user's turn is over."""
-
-    begin: int
-    forced: deque[int]
-    in_reply: bool
-    temperature: float
-    token_ids: list[int] = field(default_factory=list)
-    sampled: list[bool] = field(default_factory=list)
-
-    def document(self) -> Document:
-        return Document(np.array(self.token_ids, dtype=np.int64), np.array(self.sampled, dtype=np.bool_))
+def rows_of(target: FrozenTarget, settings: GenerationSettings) -> Rows:
+    """What steps the rows of these settings; the target may be of no other use afterwards."""
+    return choose_rows(
+        target,
+        num_rows=settings.batch_size,
+        num_columns=settings.num_columns,
+        max_length=settings.max_length,
+        top_p=settings.top_p,
+    )
 
 
-@torch.no_grad()
 def sample_documents(
-    target: FrozenTarget, turns: Turns, prompts: Sequence[Sequence[int]], settings: GenerationSettings, shard: int
-) -> list[Document]:
-    """The documents of one shard; the last of each row may be cut short."""
-    source = np.random.default_rng([settings.seed, shard])
-    draw = choose_sampler(target.device, settings.batch_size, settings.top_p, (settings.seed << 20) + shard)
-    of_users = settings.user_temperature or max(settings.temperatures)
-    rows = [_new_row(0, turns, prompts, settings, source) for _ in range(settings.batch_size)]
-    documents: list[Document] = []
-    forward = _Forward(target, settings)
-    begins = np.zeros(settings.batch_size, dtype=np.int64)
-    sampled_ids: list[int] | None = None
-    for column in range(settings.num_columns):
-        next_ids = np.zeros(settings.batch_size, dtype=np.int64)
-        for index, row in enumerate(rows):
-            if sampled_ids is not None and not row.forced and row.token_ids:
-                token_id, is_sampled = sampled_ids[index], True
-            else:
-                token_id, is_sampled = row.forced.popleft(), False
-            row.token_ids.append(token_id)
-            row.sampled.append(is_sampled)
-            next_ids[index] = token_id
-            ended = is_sampled and token_id in turns.end_ids
-            if ended and turns.is_chat and not row.in_reply:
-                row.forced, row.in_reply = deque(turns.reply_after_end()), True
-            elif ended or len(row.token_ids) >= settings.max_length:
-                documents.append(row.document())
-                rows[index] = _new_row(column + 1, turns, prompts, settings, source)
-        logits = forward(column, next_ids, begins)
-        sampled_ids = draw(logits, [row.temperature if row.in_reply else of_users for row in rows], column)
-        begins = np.array([row.begin for row in rows], dtype=np.int64)
-    documents += [row.document() for row in rows if len(row.token_ids) > 1]
-    return documents
-
-
-def _new_row(
-    begin: int,
+    rows: Rows,
     turns: Turns,
     prompts: Sequence[Sequence[int]],
     settings: GenerationSettings,
-    source: np.random.Generator,
-) -> _Row:
-    with_prompt = len(prompts) > 0 and source.random() < settings.prompt_share
-    with_system = not with_prompt and len(turns.system_openings) > 0 and source.random() < settings.system_share
-    forced = deque(
-        turns.system_openings[int(source.integers(len(turns.system_openings)))] if with_system else turns.opening
-    )
-    if with_prompt:
-        forced.extend(prompts[int(source.integers(len(prompts)))])
-        forced.extend(turns.reply)
-    elif turns.is_chat and len(turns.stems) > 0 and source.random() < settings.stem_share:
-        forced.extend(turns.stems[int(source.integers(len(turns.stems)))])
-    temperature = settings.temperatures[int(source.integers(len(settings.temperatures)))]
-    return _Row(begin, forced, with_prompt or not turns.is_chat, temperature)
+    shard: int,
+    vocab_size: int,
+) -> list[Document]:
+    """The documents of one shard; the last of each row may be cut short."""
+    state = _Rows(turns, prompts, settings, np.random.default_rng([settings.seed, shard]), vocab_size)
+    rows.begin((settings.seed << 20) + shard)
+    documents: list[Document] = []
+    drawn = np.zeros(settings.batch_size, dtype=np.int64)
+    for column in range(settings.num_columns):
+        begins = state.begins.copy()
+        ids, done = state.advance(drawn)
+        documents += [state.document(row) for row in done]
+        state.restart(done)
+        drawn = rows(column, ids, begins, state.temperatures)
+    documents += [state.document(row) for row in range(settings.batch_size) if state.length(row) > 1]
+    return documents
 
 
-class _Forward:
-    """One token of every row per call: logits [rows, V]."""
+class _Rows:
+    """All rows' documents so far, at one column after the other. forced: tokens that come next, ends of rows of
+    `_forced`."""
 
-    def __init__(self, target: FrozenTarget, settings: GenerationSettings) -> None:
-        columns = _KEY_STEP * -(-settings.num_columns // _KEY_STEP)
-        self.target, self.num_rows = target, settings.batch_size
-        self.cache = target.cache(settings.batch_size, columns)
-        self.columns = torch.arange(columns, device=target.device)
+    def __init__(
+        self,
+        turns: Turns,
+        prompts: Sequence[Sequence[int]],
+        settings: GenerationSettings,
+        source: np.random.Generator,
+        vocab_size: int,
+    ) -> None:
+        self._turns, self._prompts, self._settings, self._source = turns, prompts, settings, source
+        count, columns = settings.batch_size, settings.num_columns
+        most = max(map(len, (turns.opening, *turns.system_openings)))
+        most += max([*map(len, turns.stems), *(len(prompt) + len(turns.reply) for prompt in prompts), 0])
+        self._forced = np.zeros((count, max(most, len(turns.reply))), dtype=np.int64)
+        self._num_forced, self._next_forced = np.zeros((2, count), dtype=np.int64)
+        self.begins = np.zeros(count, dtype=np.int64)
+        self._in_reply = np.zeros(count, dtype=np.bool_)
+        self._reply_temperatures = np.ones(count, dtype=np.float32)
+        self._token_ids = np.zeros((count, columns), dtype=np.int64)
+        self._sampled = np.zeros((count, columns), dtype=np.bool_)
+        self._ends = np.zeros(vocab_size, dtype=np.bool_)
+        self._ends[sorted(turns.end_ids)] = True
+        self._of_users = np.float32(settings.user_temperature or max(settings.temperatures))
+        self._places = np.arange(count)
+        self._column = -1
+        for row in range(count):
+            self._restart(row, 0)
 
-    def __call__(self, column: int, next_ids: Any, begins: Any) -> torch.Tensor:
-        ids, first = torch.from_numpy(np.stack((next_ids, begins))).to(self.target.device)
-        key_length = _KEY_STEP * (column // _KEY_STEP + 1)
-        self.cache.prepare(range(self.num_rows), [column] * self.num_rows, 1, key_length)
-        keys = self.columns[:key_length]
-        seen = (keys >= first[:, None]) & (keys <= column)
-        return self.target.next_logits(self.cache, ids, column - first, seen, (column - keys).expand_as(seen))
+    @property
+    def temperatures(self) -> NDArray[np.float32]:
+        """[rows] of the next draw."""
+        return np.where(self._in_reply, self._reply_temperatures, self._of_users)
+
+    def advance(self, drawn: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+        """The next column: each row's forced token, or else what was drawn for it. Returns the tokens [rows], and the
+        rows whose documents end with them."""
+        self._column += 1
+        is_forced = self._next_forced < self._num_forced
+        forced = self._forced[self._places, np.minimum(self._next_forced, self._forced.shape[1] - 1)]
+        ids = np.where(is_forced, forced, drawn)
+        self._next_forced += is_forced
+        self._token_ids[:, self._column], self._sampled[:, self._column] = ids, ~is_forced
+        ended = ~is_forced & self._ends[ids]
+        turn_over = ended & ~self._in_reply & self._turns.is_chat
+        for row in np.flatnonzero(turn_over):
+            self._force(int(row), self._turns.reply_after_end())
+            self._in_reply[row] = True
+        is_full = self._column - self.begins + 1 >= self._settings.max_length
+        return ids, np.flatnonzero(~turn_over & (ended | is_full)).tolist()
+
+    def restart(self, rows: Sequence[int]) -> None:
+        """New documents, from the next column on."""
+        for row in rows:
+            self._restart(row, self._column + 1)
+
+    def document(self, row: int) -> Document:
+        """The row's, up to this column."""
+        where = slice(int(self.begins[row]), self._column + 1)
+        return Document(self._token_ids[row, where].copy(), self._sampled[row, where].copy())
+
+    def length(self, row: int) -> int:
+        """Of the row's document, up to this column."""
+        return self._column + 1 - int(self.begins[row])
+
+    def _restart(self, row: int, begin: int) -> None:
+        turns, settings, source = self._turns, self._settings, self._source
+        with_prompt = len(self._prompts) > 0 and source.random() < settings.prompt_share
+        with_system = not with_prompt and len(turns.system_openings) > 0 and source.random() < settings.system_share
+        forced = list(
+            turns.system_openings[int(source.integers(len(turns.system_openings)))] if with_system else turns.opening
+        )
+        if with_prompt:
+            forced += self._prompts[int(source.integers(len(self._prompts)))]
+            forced += turns.reply
+        elif turns.is_chat and len(turns.stems) > 0 and source.random() < settings.stem_share:
+            forced += turns.stems[int(source.integers(len(turns.stems)))]
+        self._force(row, forced)
+        self.begins[row] = begin
+        self._in_reply[row] = with_prompt or not turns.is_chat
+        self._reply_temperatures[row] = settings.temperatures[int(source.integers(len(settings.temperatures)))]
+
+    def _force(self, row: int, token_ids: Sequence[int]) -> None:
+        self._forced[row, : len(token_ids)] = token_ids
+        self._num_forced[row], self._next_forced[row] = len(token_ids), 0
