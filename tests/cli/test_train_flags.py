@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 import draftproof.cli.train
 import draftproof.train.generate
+import draftproof.train.starts
 import draftproof.train.turns
 from draftproof.cli.root import main
 from draftproof.train.generate import GenerationSettings
@@ -28,6 +29,7 @@ def test_data_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = lambda text, add_special_tokens: {"input_ids": [1]}  # noqa: E731
     target = SimpleNamespace(device=torch.device("cpu"), tokenizer=tokenizer, eos_token_ids=(0,))
     monkeypatch.setattr(draftproof.cli.train, "_load", lambda given: target)
+    monkeypatch.setattr(draftproof.train.starts, "widened_stems", lambda tokenizer, seed: [str(seed)])
     monkeypatch.setattr(draftproof.train.turns, "read_turns", lambda *args: Turns((1,), (0, 2), frozenset({0})))
     monkeypatch.setattr(
         draftproof.train.generate,

@@ -13,7 +13,7 @@ from draftproof.train.generate import GenerationSettings, generate_corpus, rows_
 from draftproof.train.passages import read_passages
 from draftproof.train.prompts import built_in_prompts
 from draftproof.train.rows import SharedColumns, StaticRows, choose_rows
-from draftproof.train.starts import STEMS
+from draftproof.train.starts import STEMS, WORDS_PER_STEM, widened_stems
 from draftproof.train.target import FrozenTarget
 from draftproof.train.turns import read_turns
 from tests.targets.models import VOCAB_SIZE, tiny_model
@@ -258,3 +258,31 @@ def test_built_in_prompts():
     assert any("Python function" in prompt for prompt in prompts) and any("JSON" in prompt for prompt in prompts)
     assert not {prompt.text for prompt in built_in()} & set(built_in_prompts(20_000, 2))
     assert max(len(stem.split()) for stem in STEMS) <= 9 and len(set(STEMS)) == len(STEMS)
+
+
+class _Letters:
+    """Pieces " aaaa", " aaab", … and what is no word; the second half of the vocabulary is of joined pieces."""
+
+    def __len__(self):
+        return 1200
+
+    def decode(self, ids):
+        [i] = ids
+        return "\n" if i % 2 else f" {'joined' if i >= 600 else 'word'}{chr(97 + i // 26 % 26)}{chr(97 + i % 26)}"
+
+
+def test_stems_end_in_words_of_the_vocabulary():
+    found = widened_stems(_Letters(), 0)
+    assert set(STEMS) <= set(found) and found == widened_stems(_Letters(), 0) != widened_stems(_Letters(), 1)
+    assert len(STEMS) < len(found) <= len(STEMS) * (1 + WORDS_PER_STEM)
+    assert any(text.startswith("Tell me word") for text in found) and not any("joined" in text for text in found)
+    assert any(text.startswith("Give the gist:\n\nWord") for text in found)
+    assert not any(text.endswith(" ") or "\n " in text for text in found)
+
+
+def test_a_vocabulary_without_words_leaves_the_stems():
+    class Numbers(_Letters):
+        def decode(self, ids):
+            return str(ids[0])
+
+    assert widened_stems(Numbers(), 0) == list(STEMS)

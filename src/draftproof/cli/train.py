@@ -93,7 +93,7 @@ def data(**given: Any) -> None:
     """
     from draftproof.train.generate import GenerationSettings, generate_corpus
     from draftproof.train.prompts import built_in_prompts
-    from draftproof.train.starts import STEMS, SYSTEMS
+    from draftproof.train.starts import SYSTEMS, widened_stems
     from draftproof.train.turns import read_turns
 
     target = _load(given)
@@ -113,7 +113,7 @@ def data(**given: Any) -> None:
         chosen["temperatures"] = _numbers("temperature", given["temperature"], float)
     chosen.setdefault("batch_size", 512 if target.device.type == "cuda" else 8)
     settings = GenerationSettings(**chosen)
-    turns = read_turns(target.tokenizer, target.eos_token_ids, SYSTEMS, STEMS)
+    turns = read_turns(target.tokenizer, target.eos_token_ids, SYSTEMS, widened_stems(target.tokenizer, settings.seed))
     texts = _prompts(given["prompts"]) or built_in_prompts(
         _NUM_PROMPTS, settings.seed, _passages(given, target, turns.end_ids)
     )

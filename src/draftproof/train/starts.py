@@ -1,12 +1,16 @@
 """How a document may start before the target goes on by itself: system prompts, and first words of a user's turn.
 
 Prompts that are filled in from word lists are soon known by heart, and what is drafted well after them is not drafted
-well after others: with a first word or two the target makes up the rest, differently each time.
+well after others: with a first word or two the target makes up the rest, differently each time. Left to itself it asks
+for much the same again and again, so most of the first words end in a word of the tokenizer's, taken at random.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Any, Final
+
+import numpy as np
 
 SYSTEMS: Final = (
     "You are an AI writing assistant. Rewrite the user's text so that it is shorter and keeps its meaning.",
@@ -52,14 +56,35 @@ STEMS: Final = (
     "Explain this text in simple terms:\n\nThe", "Sum up this story:\n\nOne day", "What happened here?\n\nA",
     "Headline for this article:\n\nThe city", "Summary of this report:\n\nLast year",
     # rewriting
-    "Rephrase: ", "Say this politely: ", "Improve this sentence: ", "Fix the grammar: ", "Shorten: ",
-    "Make it formal: ",
+    "Rephrase:", "Say this politely:", "Improve this sentence:", "Fix the grammar:", "Shorten:",
+    "Make it formal:",
     "Translate to French: The", "Translate to Spanish: I", "Translate to German: We", "Translate into Italian: My",
-    "Change to the past tense: ", "Change to the third person: I", "Put this more simply: ", "Edit this e-mail:\n\nHi",
-    "Make this text more cheerful: ", "Write this as a question: The", "Rewrite this paragraph:\n\nThe",
-    "Paraphrase: The", "Turn into a dialogue: ", "Make a list of this: ",
+    "Change to the past tense:", "Change to the third person: I", "Put this more simply:", "Edit this e-mail:\n\nHi",
+    "Make this text more cheerful:", "Write this as a question: The", "Rewrite this paragraph:\n\nThe",
+    "Paraphrase: The", "Turn into a dialogue:", "Make a list of this:",
     # JSON
-    "Write a JSON object", "Write JSON", "Create a JSON array", "Convert to JSON: ", "As JSON, please: ",
-    "Give me an example of JSON", "Extract the data as JSON: ", "Design a JSON schema", "Return JSON with",
+    "Write a JSON object", "Write JSON", "Create a JSON array", "Convert to JSON:", "As JSON, please:",
+    "Give me an example of JSON", "Extract the data as JSON:", "Design a JSON schema", "Return JSON with",
     "Turn the following into JSON:\n\n", "JSON for a", "A JSON file that",
 )  # fmt: skip
+
+WORDS_PER_STEM: Final = 96
+_WORD: Final = re.compile(r" [a-z]{3,11}")
+_SHARE_OF_WORDS: Final = 0.5
+"""Of the vocabulary, in its order: what byte-pair encodings join last is rarely a word of its own."""
+
+
+def widened_stems(tokenizer: Any, seed: int) -> list[str]:
+    """`STEMS`, each bare and with different words behind it: pieces of the vocabulary that begin a word."""
+    size = int(_SHARE_OF_WORDS * len(tokenizer))
+    words = [text for text in map(tokenizer.decode, [[i] for i in range(size)]) if _WORD.fullmatch(text)]
+    source, found = np.random.default_rng(seed), []
+    for stem in STEMS:
+        found.append(stem)
+        chosen = source.choice(len(words), min(WORDS_PER_STEM, len(words)), replace=False) if words else ()
+        found += [_joined(stem, words[int(index)]) for index in chosen]
+    return found
+
+
+def _joined(stem: str, word: str) -> str:
+    return stem + word if not stem[-1].isspace() else stem + word.strip().capitalize()
