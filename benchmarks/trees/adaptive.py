@@ -9,6 +9,7 @@ So the target is biased against every token of the drafter's vocabulary (BIAS), 
 alike, does not notice: it proposes, with confidence, and never rightly. Without a vocabulary of its own: temperature 2.
 stream: a mixed stream of prompts through one engine; auto's tokens per second over those of the best fixed setting,
 chosen in hindsight for each kind of prompt, >= .97; and over the best keyed chain, >= 1.15 at T = 1 and 1.1 at T = 0.
+--beside names other drafters, whose chains and `auto` run along: "eagle3: chain 2" then counts among the chains.
 Every way decodes a prompt before the next prompt's turn, so that the machine's load falls on all of them alike. Under
 keyed all of them emit the same text; a text that differs fails the run (`invariant` is on).
 --clock cpu counts the thread's own processor time, for a machine that others use; run it with one thread.
@@ -121,34 +122,51 @@ def stream(args: argparse.Namespace) -> dict[str, Any]:
     """A mixed stream: kinds by turns."""
     clock, prompts = CLOCKS[args.clock], _mixed(args)
     wanted = {name: fields for name, fields in {**CHAINS, **TREES}.items() if not args.ways or name in args.ways}
-    ways = Ways(args, {**wanted, **AUTO}, open_target(args))
-    names, kinds = list(ways.llms), list(dict.fromkeys(prompt.kind for prompt in prompts))
+    own = Ways(args, {**wanted, **AUTO}, open_target(args))
+    # Name -> the engines that have it, and its name there.
+    ways = {name: (own, name) for name in own.llms}
+    for method in args.beside:
+        others = argparse.Namespace(**{**vars(args), "method": method, "model": None})
+        chains = {name: fields for name, fields in wanted.items() if name in CHAINS}
+        beside = Ways(others, {**chains, **AUTO}, open_target(args))
+        ways |= {f"{method}: {name}": (beside, name) for name in (*chains, *AUTO)}
+    names, kinds = list(ways), list(dict.fromkeys(prompt.kind for prompt in prompts))
     seconds = {name: dict.fromkeys(kinds, 0.0) for name in names}
     passes, tokens = dict.fromkeys(names, 0), dict.fromkeys(kinds, 0)
     for index, prompt in enumerate(prompts):
-        ids = ways.llms["plain"].encode_chat([{"role": "user", "content": prompt.text}])
+        ids = own.llms["plain"].encode_chat([{"role": "user", "content": prompt.text}])
         params = SamplingParams(
             temperature=args.temperature, top_p=args.top_p, seed=args.seed + index, max_tokens=args.max_tokens
         )
-        runs = {name: ways.run(name, ids, params, clock) for name in _turned(names, index)}
+        runs = {name: ways[name][0].run(ways[name][1], ids, params, clock) for name in _turned(names, index)}
         _check_same(runs)
         tokens[prompt.kind] += len(runs["plain"][2])
         for name, run in runs.items():
             seconds[name][prompt.kind] += run[0]
             passes[name] += run[1]
         print(index, prompt.kind, {name: f"{run[0]:.2f}" for name, run in runs.items()}, file=sys.stderr, flush=True)
-    total, all_seconds = sum(tokens.values()), {name: sum(seconds[name].values()) for name in names}
-    fixed = [name for name in names if name not in ("auto", "chain, auto")]
-    hindsight = sum(min(seconds[name][kind] for name in fixed) for kind in kinds)
-    chain = min(all_seconds[name] for name in CHAINS if name in names)
+    return _summary(seconds, passes, tokens) | {"losses": _losses(own.llms["auto"])}
+
+
+def _summary(seconds: dict[str, dict[str, float]], passes: dict[str, int], tokens: dict[str, int]) -> dict[str, Any]:
+    """seconds: of each way by kind. passes: of each way. tokens: by kind."""
+    names, kinds, num_tokens = list(seconds), list(tokens), sum(tokens.values())
+    total = {name: sum(found.values()) for name, found in seconds.items()}
+    fixed = [name for name in names if not name.endswith("auto")]
+    chains = [name for name in names if name.split(": ")[-1].startswith("chain")]
+    autos = [name for name in names if name.split(": ")[-1] == "auto"]
+    best = {kind: min(fixed, key=lambda name, kind=kind: seconds[name][kind]) for kind in kinds}  # type: ignore[misc]
+    # Another drafter's fixed ways are none that this engine could have been set to.
+    own = [name for name in fixed if ": " not in name]
+    hindsight = sum(min(seconds[name][kind] for name in own) for kind in kinds)
     return {
-        "tokens_per_pass": {name: total / passes[name] for name in names},
-        "tokens_per_second": {name: total / all_seconds[name] for name in names},
-        "best_fixed": {kind: min(fixed, key=lambda name, kind=kind: seconds[name][kind]) for kind in kinds},
+        "tokens_per_pass": {name: num_tokens / passes[name] for name in names},
+        "speed_over_plain": {name: total["plain"] / total[name] for name in names},
+        "best_fixed": best,
         "auto_over_plain": {kind: seconds["plain"][kind] / seconds["auto"][kind] for kind in kinds},
-        "auto_over_hindsight": hindsight / all_seconds["auto"],
-        "auto_over_best_chain": chain / all_seconds["auto"],
-        "losses": _losses(ways.llms["auto"]),
+        "auto_over_hindsight": hindsight / total["auto"],
+        "over_best_chain": {name: min((total[chain] for chain in chains), default=0.0) / total[name] for name in autos},
+        "tokens_per_second": {name: num_tokens / total[name] for name in names},
     }
 
 
@@ -186,6 +204,7 @@ def main() -> None:
     add_model_flags(parser)
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--ways", nargs="+", help="of the fixed ways, these alone; chain 5 for example")
+    parser.add_argument("--beside", nargs="*", default=[], help="other drafters with weights of the package")
     parser.add_argument("--num-prompts", type=int, default=60)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
