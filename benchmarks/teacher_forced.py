@@ -1,10 +1,13 @@
 """Are tokens that a ratio test lets through distributed as the target says? By teacher forcing, on a learned drafter.
 
-    python -m benchmarks.teacher_forced [--method dspark] [--num-tokens 50000] [--device cuda] > teacher_forced.json
+    python -m benchmarks.teacher_forced [--method dspark] [--num-tokens 50000] [--device cuda] [--jobs 8] > result.json
 
-Decodes the built-in prompts at temperature 1 with drafts from our drafter of the embedded model, under `rejection` and
-`block`, and runs the target once more over prompt and answer. If each token was drawn from the target's law p given
-everything before it, -log p(token) - H(p) has mean 0, and sums of it are a martingale: z = mean / standard error.
+Decodes the built-in prompts at temperature 1 with drafts from our drafter of the embedded model, under `rejection`
+and `block`, and runs the target once more over prompt and answer. Text i has prompt i modulo their number and seed
+1000 + i; texts count in that order, a few at a time, until there are as many tokens as asked for, in however
+many processes.
+If each token was drawn from the target's law p given everything before it, -log p(token) - H(p) has mean 0, and sums of
+it are a martingale: z = mean / standard error.
 The same for a planted bug: the first token of each pass with a draft is verified against argmax p instead of p.
 Passes if |z| <= 4 without and > 8 with the bug; the exit code says so. The number of tokens and seeds are fixed
 beforehand.
@@ -13,24 +16,29 @@ beforehand.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, tee
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from benchmarks.jobs import in_order
 from draftproof import LLM, SamplingParams
 from draftproof.bench.prompts import built_in
 from draftproof.bench.trees import prompt_ids
 from draftproof.core import Draft, Noise, PointMass, Verdict
 from draftproof.engine import admission
+from draftproof.targets.load import load_target
 from draftproof.verify import get_verifier
 from draftproof.verify.base import TargetRows, Verifier
 
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 BOUND, FAR = 4.0, 8.0
 
 
@@ -50,19 +58,51 @@ def planted(name: str) -> Verifier:
     return Planted()  # type: ignore[no-any-return]
 
 
-def generate(llm: LLM, prompts: Sequence[list[int]], num_tokens: int, max_tokens: int, seed: int) -> list[Any]:
-    """(prompt, answer) pairs with at least so many answer tokens in all, each prompt in turn with a seed of its own."""
-    found: list[Any] = []
-    while sum(len(answer) for _, answer in found) < num_tokens:
-        params = SamplingParams(temperature=1.0, max_tokens=max_tokens, detokenize=False)
-        many = [replace(params, seed=seed + len(found) + index) for index in range(len(prompts))]
-        outputs = llm.generate(list(prompts), many)
-        found += [(ids, list(out.outputs[0].token_ids)) for ids, out in zip(prompts, outputs, strict=True)]
-    return found
+@dataclass(frozen=True)
+class Part:
+    """Some texts in a row under one verifier, with the bug or without."""
+
+    method: str
+    verifier: str
+    has_bug: bool
+    first: int
+    size: int
+    max_tokens: int
+    device: str
+    seed: int
+
+
+@functools.cache
+def _engine(method: str, verifier: str, device: str, size: int) -> LLM:
+    """Of a method, the verifiers share the target."""
+    config = {"method": method, "verifier": verifier, "num_speculative_tokens": 7, "draft_length": "fixed"}
+    return LLM.from_target(*_target(device, size), speculative_config=config)
+
+
+@functools.cache
+def _target(device: str, size: int) -> tuple[Any, Any]:
+    return load_target(dtype="float32", device=device, num_slots=size)
+
+
+def measured(part: Part) -> Floats:
+    """The surprises of its texts' tokens, one after another."""
+    llm, prompts = _engine(part.method, part.verifier, part.device, part.size), built_in()
+    numbers = range(part.first, part.first + part.size)
+    ids = [prompt_ids(llm, prompts[number % len(prompts)].text) for number in numbers]
+    params = SamplingParams(temperature=1.0, max_tokens=part.max_tokens, detokenize=False)
+    honest = admission.get_verifier
+    if part.has_bug:
+        admission.get_verifier = lambda asked: planted(asked) if asked == part.verifier else honest(asked)
+    try:
+        outputs = llm.generate(ids, [replace(params, seed=part.seed + number) for number in numbers])
+    finally:
+        admission.get_verifier = honest
+    answers = [list(output.outputs[0].token_ids) for output in outputs]
+    return surprises(llm.target.model, list(zip(ids, answers, strict=True)))
 
 
 @torch.no_grad()
-def surprises(model: Any, pairs: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def surprises(model: Any, pairs: Sequence[Any]) -> Floats:
     """-log p(token) - H(p) in nats of every answer token, one text at a time, in float64 from the model's logits."""
     found = []
     for prompt, answer in pairs:
@@ -75,7 +115,7 @@ def surprises(model: Any, pairs: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.f
     return np.concatenate(found)
 
 
-def figure(values: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
+def figure(values: Floats) -> dict[str, float]:
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     return {"num_tokens": len(values), "mean": float(values.mean()), "error": error, "z": float(values.mean()) / error}
 
@@ -86,28 +126,45 @@ def main() -> None:
     parser.add_argument("--verifiers", default="rejection,block")
     parser.add_argument("--num-tokens", type=int, default=50_000, help="For each verifier; a tenth with the bug.")
     parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--max-num-seqs", type=int, default=40)
+    parser.add_argument("--max-num-seqs", type=int, default=8, help="Texts decoded at once by a process.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seed", type=int, default=1000)
+    parser.add_argument("--jobs", type=int, default=1, help="Processes.")
     args = parser.parse_args()
-    began, figures, honest = time.perf_counter(), {}, admission.get_verifier
-    for name in args.verifiers.split(","):
-        for has_bug in (False, True):
-            config = {"method": args.method, "verifier": name, "num_speculative_tokens": 7, "draft_length": "fixed"}
-            llm = LLM(dtype="float32", device=args.device, max_num_seqs=args.max_num_seqs, speculative_config=config)
-            ids = [prompt_ids(llm, prompt.text) for prompt in built_in()]
-            if has_bug:
-                admission.get_verifier = lambda asked, name=name: planted(name) if asked == name else honest(asked)
-            try:
-                wanted = args.num_tokens // 10 if has_bug else args.num_tokens
-                pairs = generate(llm, ids, wanted, args.max_tokens, args.seed)
-            finally:
-                admission.get_verifier = honest
-            figures[f"{name}, planted bug" if has_bug else name] = figure(surprises(llm.target.model, pairs))
-            print(name, has_bug, figures, file=sys.stderr, flush=True)
+    began = time.perf_counter()
+    settings = [(name, has_bug) for name in args.verifiers.split(",") for has_bug in (False, True)]
+    found: dict[tuple[str, bool], list[Floats]] = {setting: [] for setting in settings}
+
+    def is_open(setting: tuple[str, bool]) -> bool:
+        wanted = args.num_tokens // 10 if setting[1] else args.num_tokens
+        return sum(map(len, found[setting])) < wanted
+
+    def parts() -> Iterator[Part]:
+        for first in count(0, args.max_num_seqs):
+            if not (left := [setting for setting in settings if is_open(setting)]):
+                return
+            for name, has_bug in left:
+                yield Part(
+                    args.method, name, has_bug, first, args.max_num_seqs, args.max_tokens, args.device, args.seed
+                )
+
+    asked, kept = tee(parts())
+    for part, values in zip(kept, in_order(measured, asked, args.jobs), strict=False):
+        setting = (part.verifier, part.has_bug)
+        # What was begun before it was known to be enough counts nowhere.
+        if is_open(setting):
+            found[setting].append(values)
+            tokens = {key: sum(map(len, own)) for key, own in found.items()}
+            print(round(time.perf_counter() - began), tokens, file=sys.stderr, flush=True)
+    figures = {
+        f"{name}, planted bug" if has_bug else name: figure(np.concatenate(own))
+        for (name, has_bug), own in found.items()
+    }
     passed = all(abs(item["z"]) > FAR if "bug" in key else abs(item["z"]) <= BOUND for key, item in figures.items())
-    document = {"method": args.method, "device": args.device, "seed": args.seed, "figures": figures, "passed": passed,
-                "seconds": round(time.perf_counter() - began, 1), "torch": torch.__version__}  # fmt: skip
+    document = {
+        "method": args.method, "device": args.device, "seed": args.seed, "jobs": args.jobs, "figures": figures,
+        "passed": passed, "seconds": round(time.perf_counter() - began, 1), "torch": torch.__version__,
+    }  # fmt: skip
     print(json.dumps(document))
     sys.exit(0 if passed else 1)
 
