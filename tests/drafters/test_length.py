@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftproof.drafters.acceptance import AcceptanceRates
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts
-from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE
+from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE, MOST_BUDGET, LossBudget
 from draftproof.drafters.length import FixedLength
 from draftproof.errors import ParameterError
 
@@ -126,7 +126,7 @@ def test_after_one_good_probe_it_goes_on():
 
 
 def test_when_the_text_becomes_hard_the_budget_holds_and_drafting_ends():
-    """Whatever was gained before: from there on the loss is FIRST_BUDGET + LOSS_SHARE of the tokens, at most.
+    """Whatever was gained before: from there on the loss is MOST_BUDGET + LOSS_SHARE of the tokens, at most.
 
     No error budget: after 300 passes the costs of the widths in use are known, and nothing is accepted.
     """
@@ -136,8 +136,20 @@ def test_when_the_text_becomes_hard_the_budget_holds_and_drafting_ends():
     assert easy[200:].count(8) == 99
     emitted, seconds, hard = simulate(policy, acceptance=0.0, num_passes=300, **settings)
     assert emitted == 300
-    assert seconds / PLAIN_SECONDS - emitted <= FIRST_BUDGET + LOSS_SHARE * emitted + 1e-6
+    assert seconds / PLAIN_SECONDS - emitted <= MOST_BUDGET + LOSS_SHARE * emitted + 1e-6
     assert sum(length > 0 for length in hard[200:]) <= 5
+
+
+def test_drafts_that_fail_in_a_row_do_not_end_what_pays_on_average():
+    """Four tokens out of a pass of one and a half plain steps, then eight such passes of one token."""
+    budget = LossBudget()
+    assert budget.steps == FIRST_BUDGET and budget.affords(1.0 + FIRST_BUDGET) and not budget.affords(3.5)
+    for _ in range(20):
+        budget.settle(4, 1.5)
+    assert budget.steps == MOST_BUDGET
+    for _ in range(8):
+        assert budget.affords(1.5)
+        budget.settle(1, 1.5)
 
 
 def test_confidences_are_told_apart():

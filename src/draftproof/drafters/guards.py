@@ -1,9 +1,10 @@
 """What keeps adaptive drafting close to plain decoding where drafts can't be guessed: a budget, and probes.
 
 - `LossBudget`, in plain steps: it starts at FIRST_BUDGET, earns what a pass saved and LOSS_SHARE of each emitted token,
-  pays what a pass lost, and never holds more than FIRST_BUDGET. A draft that could overdraw it, were none of its tokens
+  pays what a pass lost, and never holds more than MOST_BUDGET. A draft that could overdraw it, were none of its tokens
   accepted, is made smaller or left out. So in all, by the costs as they were known at each step, at most FIRST_BUDGET +
-  LOSS_SHARE * emitted plain steps are lost.
+  LOSS_SHARE * emitted plain steps are lost; and at most MOST_BUDGET of what was gained before. A few drafts that fail in
+  a row, each for half a plain step, must not end what pays on average.
 - `Probing`: where drafting does not pay, it is tried again after 4, 8, 16, … up to 128 steps; a probe that pays brings
   the interval back to 4. A new request begins with a quarter of the interval that the engine has come to (`Intervals`):
   on a stream of short requests that nobody can guess, each would else pay for the short intervals again. A probe drafts
@@ -15,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 FIRST_BUDGET: Final = 2.0
+MOST_BUDGET: Final = 6.0
 LOSS_SHARE: Final = 0.03
 FIRST_INTERVAL: Final = 4
 LAST_INTERVAL: Final = 128
@@ -33,7 +35,7 @@ class LossBudget:
     def settle(self, num_emitted: int, relative_cost: float) -> None:
         """A pass emitted `num_emitted` tokens and cost `relative_cost` plain steps."""
         earned = num_emitted - relative_cost + LOSS_SHARE * num_emitted
-        self.steps = min(FIRST_BUDGET, self.steps + earned)
+        self.steps = min(MOST_BUDGET, self.steps + earned)
 
     def affords(self, relative_cost: float) -> bool:
         """Whether a pass of that cost may come to nothing."""
