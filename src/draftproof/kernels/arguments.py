@@ -183,14 +183,25 @@ class Requests:
         )
 
 
+def aligned(count: int) -> int:
+    """At least `count`, a multiple of 16: kernels are compiled apart for numbers and addresses that aren't."""
+    return -(-count // 16) * 16
+
+
+def _common(count: int) -> int:
+    """At least `count`, neither 1 nor a multiple of 16: kernels are compiled apart for these."""
+    return count + 1 if count > 1 and count % 16 == 0 else max(count, 2)
+
+
 def _ancestry(
     drafts: Sequence[Sequence[int]], parents: Sequence[Sequence[int]] | None, device: torch.device | str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """([requests, N] int32 nodes, [rows, N] bool ancestors)."""
     width = max(map(len, drafts), default=0)
-    nodes = [[*draft, *[-1] * (width - len(draft))] for draft in drafts]
+    padded = _common(width)
+    nodes = [[*draft, *[-1] * (padded - len(draft))] for draft in drafts]
     num_rows = [len(draft) + 1 for draft in drafts]
-    above = np.tri(width + 1, width, -1, dtype=np.bool_)[[row for count in num_rows for row in range(count)]]
+    above = np.tri(width + 1, padded, -1, dtype=np.bool_)[[row for count in num_rows for row in range(count)]]
     if parents is not None:
         first = 0
         for own, count in zip(parents, num_rows, strict=True):
@@ -201,7 +212,7 @@ def _ancestry(
                 rows[node + 1, node] = True
             first += count
     return (
-        torch.tensor(nodes, dtype=torch.int32, device=device).reshape(len(drafts), width),
+        torch.tensor(nodes, dtype=torch.int32, device=device).reshape(len(drafts), padded),
         torch.from_numpy(above).to(device),
     )
 

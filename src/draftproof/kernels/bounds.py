@@ -19,10 +19,9 @@ _BOUND_WARPS: Final = 4
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
     """Scratch for rows: faults, verdicts, z bounds, id bounds, largest logits, totals, masses."""
-    ints = torch.empty((3, num_rows), dtype=torch.int32, device=device)
-    floats = torch.empty((2, num_rows), dtype=torch.float32, device=device)
-    doubles = torch.empty((2, num_rows), dtype=torch.float64, device=device)
-    return ints[0], ints[1], floats[0], ints[2], floats[1], doubles[0], doubles[1]
+    int32, float32, float64 = torch.int32, torch.float32, torch.float64
+    types = (int32, int32, float32, int32, float32, float64, float64)
+    return tuple(torch.empty(num_rows, dtype=dtype, device=device) for dtype in types)
 
 
 def brackets_of(num_rows: int, parts: int, device: torch.device) -> tuple[torch.Tensor, ...]:

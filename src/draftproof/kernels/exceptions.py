@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from draftproof.errors import ParameterError
-from draftproof.kernels.arguments import Rows
+from draftproof.kernels.arguments import Rows, aligned
 from draftproof.params import SamplingParams
 
 _PENALTIES: Final = {"repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
@@ -82,13 +82,14 @@ class Changes:
     ) -> Changes:
         """For each request: (distinct ids of prompt and output, how often the output has each), both empty where no
         penalty is set; (ids, biases); (repetition, frequency, presence)."""
-        columns = torch.tensor(penalties, dtype=torch.float32).reshape(len(seen), 3).T.contiguous().to(device)
+        columns = np.zeros((3, aligned(len(seen))), dtype=np.float32)
+        columns[:, : len(seen)] = np.array(penalties, dtype=np.float32).reshape(len(seen), 3).T
         return cls(
             _table([ids for ids, _ in seen], -1, np.int32, device),
             _table([counts for _, counts in seen], 0, np.int32, device),
             _table([ids for ids, _ in biases], -1, np.int32, device),
             _table([values for _, values in biases], 0, np.float32, device),
-            *columns.unbind(0),
+            *torch.from_numpy(columns).to(device)[:, : len(seen)].unbind(0),
         )
 
     def num_exceptions(self, rows: Rows) -> int:
@@ -135,7 +136,7 @@ def list_exceptions(rows: Rows, changes: Changes, vocab_size: int, out: Exceptio
 def _table(
     rows: Sequence[NDArray[Any]], padding: int, dtype: type[np.generic], device: torch.device | str
 ) -> torch.Tensor:
-    table = np.full((len(rows), max(map(len, rows), default=0)), padding, dtype=dtype)
+    table = np.full((len(rows), aligned(max(map(len, rows), default=0))), padding, dtype=dtype)
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = row
     return torch.from_numpy(table).to(device)

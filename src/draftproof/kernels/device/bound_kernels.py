@@ -68,7 +68,7 @@ def bracket_of(row_index, turn, num_rows, needed, brackets, PARTS: tl.constexpr)
     return low, high, above_mass
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["turn", "num_rows"])
 def narrow_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                   vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                   TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr,
@@ -98,7 +98,7 @@ def narrow_kernel(logits, stride, row_params, request_params, masks, exceptions,
                          HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["turn", "num_rows"])
 def collect_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                    vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                    TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr,
@@ -125,7 +125,7 @@ def collect_kernel(logits, stride, row_params, request_params, masks, exceptions
             tl.store(brackets[3] + row_index * PARTS + part, num_found)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["turn", "num_rows"])
 def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                  vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
                  TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr,

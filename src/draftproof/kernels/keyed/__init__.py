@@ -44,7 +44,7 @@ class KeyedKernel:
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
-        ints = torch.empty((5, rows.num_rows), dtype=torch.int32, device=device)
+        ints = [torch.empty(rows.num_rows, dtype=torch.int32, device=device) for _ in range(5)]
         wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
         self._parts = sum_parts(rows.num_rows, self._plan.tiles)
         masses = torch.empty((rows.num_rows, 3, self._parts), dtype=torch.int64, device=device)
