@@ -88,22 +88,24 @@ def test_a_query_has_the_same_bits_in_any_row():
     assert torch.equal(found[0][0], found[1][0])
 
 
-def heads_of(norms: bool) -> Heads:
+def heads_of(norms: bool, num_heads: int, kv_heads: int, dim: int) -> Heads:
     source = torch.Generator().manual_seed(13)
-    norm = [Norm(torch.randn(8, generator=source), 1e-5) if norms else None for _ in range(2)]
-    return Heads(4, 2, 8, norm[0], norm[1])
+    norm = [Norm(torch.randn(dim, generator=source), 1e-5) if norms else None for _ in range(2)]
+    return Heads(num_heads, kv_heads, dim, norm[0], norm[1])
 
 
 @pytest.mark.parametrize("norms", [False, True])
-def test_placing(norms):
+@pytest.mark.parametrize(("num_heads", "kv_heads", "dim"), [(4, 2, 8), (9, 3, 8), (16, 8, 24)])
+def test_placing(norms, num_heads, kv_heads, dim):
+    """Two heads, one and eight by one program."""
     source = torch.Generator().manual_seed(14)
-    heads = heads_of(norms)
-    joined, cos = torch.randn(6, 64, generator=source), torch.randn(6, 8, generator=source)
-    sin = torch.randn(6, 8, generator=source)
+    heads = heads_of(norms, num_heads, kv_heads, dim)
+    joined = torch.randn(6, (num_heads + 2 * kv_heads) * dim, generator=source)
+    cos, sin = torch.randn(6, dim, generator=source), torch.randn(6, dim, generator=source)
     columns = torch.tensor([5, 3, 9, 0, -1, -1], dtype=torch.int32)
     results = []
     for operations in (TorchOperations(), KernelOperations()):
-        keys, values = torch.full((2, 12, 8), 7.0), torch.full((2, 12, 8), 7.0)
+        keys, values = torch.full((kv_heads, 12, dim), 7.0), torch.full((kv_heads, 12, dim), 7.0)
         query = operations.place(joined, heads, cos, sin, columns, keys, values)
         results.append((query, keys, values))
     for expected, found in zip(*results, strict=True):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from math import gcd
+from typing import Final, Protocol
 
 import torch
 from torch.nn.functional import rms_norm, silu
 
 from draftproof.targets.static.attention import power_of_two
+
+MOST_TOGETHER: Final = 8
+"""Heads of one program that norms and rotates them, a power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +146,12 @@ class KernelOperations:
         query = joined.new_empty(joined.shape[0], heads.heads, heads.dim)
         norms = heads.query_norm is not None and heads.key_norm is not None
         query_norm, key_norm = heads.query_norm or Norm(joined, 0.0), heads.key_norm or Norm(joined, 0.0)
-        place_kernel[(joined.shape[0], heads.heads + 2 * heads.kv_heads)](
+        together, half = gcd(heads.heads, heads.kv_heads, MOST_TOGETHER), power_of_two(heads.dim // 2)
+        place_kernel[(joined.shape[0], (heads.heads + 2 * heads.kv_heads) // together)](
             joined, cos, sin, query_norm.weight, key_norm.weight, columns, query, keys, values,
             query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
             values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads, DIM=heads.dim,
-            HALF=power_of_two(heads.dim // 2), NORMS=norms, num_warps=1,
+            HALF=half, TOGETHER=together, NORMS=norms, num_warps=max(together * half // 256, 1),
         )  # fmt: skip
         return query
 

@@ -29,23 +29,26 @@ def add_norm_kernel(
 def place_kernel(
     joined_ptr, cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, columns_ptr, query_ptr, keys_ptr, values_ptr,
     query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, NORMS: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, TOGETHER: tl.constexpr,
+    NORMS: tl.constexpr,
 ):  # fmt: skip
-    """Of one token and head of [queries, keys, values]: norm and rotation, then to `query` or into the cache.
+    """Of one token and some heads of [queries, keys, values]: norm and rotation, then to `query` or into the cache.
 
-    HALF: a power of two, at least half of DIM.
+    HALF: a power of two, at least half of DIM. TOGETHER: heads of a program, a power of two that divides both numbers
+    of heads.
     """
     token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    places = tl.arange(0, HALF)
+    first = tl.program_id(1) * TOGETHER
+    heads = first + tl.arange(0, TOGETHER)[:, None]
+    places = tl.arange(0, HALF)[None, :]
     known = places < DIM // 2
-    source = joined_ptr + token * row_size + head * DIM + places
+    source = joined_ptr + token * row_size + heads * DIM + places
     low = tl.load(source, mask=known, other=0.0)
     high = tl.load(source + DIM // 2, mask=known, other=0.0)
     dtype = low.dtype
-    if head < HEADS + KV_HEADS:
+    if first < HEADS + KV_HEADS:
         if NORMS:
-            is_query = head < HEADS
+            is_query = first < HEADS
             eps = tl.where(is_query, query_eps, key_eps)
             for_query = places < tl.where(is_query, DIM // 2, 0)
             for_key = places < tl.where(is_query, 0, DIM // 2)
@@ -55,7 +58,8 @@ def place_kernel(
             weight_high += tl.load(key_norm_ptr + DIM // 2 + places, mask=for_key, other=0.0)
             wide_low = low.to(tl.float32)
             wide_high = high.to(tl.float32)
-            scale = tl.rsqrt((tl.sum(wide_low * wide_low, 0) + tl.sum(wide_high * wide_high, 0)) / DIM + eps)
+            sums = tl.sum(wide_low * wide_low, 1) + tl.sum(wide_high * wide_high, 1)
+            scale = tl.rsqrt(sums / DIM + eps)[:, None]
             low = (wide_low * scale).to(dtype) * weight_low
             high = (wide_high * scale).to(dtype) * weight_high
         angles = token * DIM + places
@@ -67,17 +71,17 @@ def place_kernel(
         turned_high = (high * cos_high) + (low * sin_high)
         low = turned_low
         high = turned_high
-    if head < HEADS:
-        target = query_ptr + (token * HEADS + head) * DIM + places
+    if first < HEADS:
+        target = query_ptr + (token * HEADS + heads) * DIM + places
         tl.store(target, low, mask=known)
         tl.store(target + DIM // 2, high, mask=known)
     else:
         column = tl.load(columns_ptr + token).to(tl.int64)
         if column >= 0:
-            if head < HEADS + KV_HEADS:
-                cached = keys_ptr + (head - HEADS) * key_head_stride + column * key_stride + places
+            if first < HEADS + KV_HEADS:
+                cached = keys_ptr + (heads - HEADS) * key_head_stride + column * key_stride + places
             else:
-                cached = values_ptr + (head - HEADS - KV_HEADS) * value_head_stride + column * value_stride + places
+                cached = values_ptr + (heads - HEADS - KV_HEADS) * value_head_stride + column * value_stride + places
             tl.store(cached, low, mask=known)
             tl.store(cached + DIM // 2, high, mask=known)
 
