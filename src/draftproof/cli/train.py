@@ -171,9 +171,10 @@ def _passages(given: dict[str, Any], target: FrozenTarget, end_ids: frozenset[in
 
 
 def _load(given: dict[str, Any]) -> FrozenTarget:
+    from draftproof.train.processes import own_device
     from draftproof.train.target import FrozenTarget
 
-    return FrozenTarget.load(given["target"], device=given["device"], dtype=given["dtype"])
+    return FrozenTarget.load(given["target"], device=own_device(given["device"]), dtype=given["dtype"])
 
 
 def _numbers(name: str, text: str, kind: Callable[[str], Any]) -> tuple[Any, ...]:
@@ -228,6 +229,7 @@ def _method(name: str) -> click.Command:
     @click.option("--seed", type=Number(int), help="[default: 0]")
     def command(**given: Any) -> None:
         from draftproof.train.loop import train as run
+        from draftproof.train.processes import rank_and_world
         from draftproof.train.settings import TrainSettings
 
         chosen: dict[str, Any] = {
@@ -240,6 +242,8 @@ def _method(name: str) -> click.Command:
             chosen["compare_at"] = _numbers("compare_at", given["compare_at"], float)
         settings = TrainSettings(method=name, tap_ids=taps, **chosen)
         last = run(_load(given), Path(given["data"]), Path(given["out"]), settings, report=_report)
+        if rank_and_world()[0] > 0:
+            return
         if given["json"]:
             print_document({"folder": given["out"], "method": name, **last, "versions": versions()})
         else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from draftproof.train.corpus import Corpus
 from draftproof.train.initial import take_over
 from draftproof.train.packing import Packing
 from draftproof.train.plot import write_plot
+from draftproof.train.processes import rank_and_world
 from draftproof.train.recipes import RECIPES, Recipe
 from draftproof.train.settings import TrainSettings
 from draftproof.train.state import read_state, write_drafter, write_state
@@ -59,7 +59,7 @@ def train(
     that `SpeculativeConfig(model=out)` loads, and `out/training` the state, the log and a plot.
     Raises ParameterError, and ModelError where the loss is no number.
     """
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, world = rank_and_world()
     with _process_group(world, target.device):
         return _Run(target, data, out, settings, report, rank, world).run()
 
