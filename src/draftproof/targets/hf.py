@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import torch
 from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.branches import Branches
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
@@ -30,7 +32,7 @@ from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
-from draftproof.targets.summation import attention_agrees, least_rows
+from draftproof.targets.summation import attention_agrees, chunks_move, least_rows
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -101,6 +103,7 @@ class HFTarget:
         self._reset(0)
         self._choose_driving()
         if invariant:
+            self.keep_branches_in_place(True)
             self.shapes = choose_shapes(self, width)
         self._reset(
             plan_columns(
@@ -142,6 +145,7 @@ class HFTarget:
             )
         self._starts = [0] * self.num_slots
         self._parents: list[tuple[int, ...] | None] = [None] * self.num_slots
+        self._branches: dict[int, Branches] = {}
         self._num_releases = [0] * self.num_slots
 
     @contextmanager
@@ -153,14 +157,14 @@ class HFTarget:
         """
         config = self.model.config.get_text_config(decoder=True)
         kept, kept_layers = self.shapes, config.num_hidden_layers
-        state = (self.cache, self._starts, self._parents, self._num_releases, self._runner.static)
+        state = (self.cache, self._starts, self._parents, self._branches, self._num_releases, self._runner.static)
         self.shapes, config.num_hidden_layers = shapes, min(num_layers, kept_layers)
         self._reset(self.num_slots * num_columns(length))
         try:
             yield self.cache
         finally:
             self.shapes, config.num_hidden_layers = kept, kept_layers
-            self.cache, self._starts, self._parents, self._num_releases, self._runner.static = state
+            self.cache, self._starts, self._parents, self._branches, self._num_releases, self._runner.static = state
 
     @property
     def is_static(self) -> bool:
@@ -176,6 +180,20 @@ class HFTarget:
         config = self.model.config.get_text_config(decoder=True)
         num_heads = int(getattr(config, "num_attention_heads", 0) or 0)
         return not self._runner.packs or self.is_static or attention_agrees(self._layers, num_heads)
+
+    @property
+    def keeps_branches_in_place(self) -> bool:
+        """Whether trees under invariant execution are computed over the slot's own columns where they fit; see
+        `branches.py`."""
+        return self._runner.chunk_moves is not None
+
+    def keep_branches_in_place(self, wanted: bool) -> None:
+        """On a CPU alone. What `summation.chunks_move` finds is asked once for each key length and column."""
+        self._runner.chunk_moves = None
+        if wanted and self.device.type == "cpu" and self._runner.packs and not self.is_static:
+            config = self.model.config.get_text_config(decoder=True)
+            num_heads = int(getattr(config, "num_attention_heads", 0) or 0)
+            self._runner.chunk_moves = cache(partial(chunks_move, self._layers, num_heads))
 
     @property
     def is_recurrent(self) -> bool:
@@ -230,6 +248,7 @@ class HFTarget:
         batches = list(self._runner.batches(requests, self.cache.lengths, self.shapes))
         for batch in batches:
             run = self._run(batch)
+            self._branches.update(run.branches)
             for request, first, rows in zip(batch, run.firsts, run.rows, strict=True):
                 start = self.cache.lengths[request.slot]
                 self.cache.lengths[request.slot] = start + len(request.token_ids)
@@ -297,8 +316,12 @@ class HFTarget:
         if path or self._parents[slot] is not None:
             self._check_path(slot, kept, length)
         moved = kept if kept != list(range(len(kept))) else []
-        if moved:
-            self.cache.gather(slot, start, moved)
+        branches = self._branches.pop(slot, None)
+        entries = kept if branches is None else [branches.own[node] - start for node in kept]
+        if entries != list(range(len(kept))):
+            self.cache.gather(slot, start, entries)
+        if branches is not None:
+            self.cache.clear(slot, current, branches.stop)
         self.cache.rewind(slot, length)
         if self.taps is not None:
             self.taps.rewind(slot, length, start, moved)
@@ -318,6 +341,7 @@ class HFTarget:
     def release(self, slot: int) -> None:
         self.cache.free(self._slot(slot))
         self._starts[slot], self._parents[slot] = 0, None
+        self._branches.pop(slot, None)
         self._num_releases[slot] += 1
         if self.taps is not None:
             self.taps.rewind(slot, 0, 0, ())
@@ -343,7 +367,7 @@ class HFTarget:
             # What the first layers had written by then must not stay where others will look past their length.
             for request in requests:
                 length = self.cache.lengths[request.slot]
-                self.cache.clear(request.slot, length, length + len(request.token_ids))
+                self.cache.clear(request.slot, length, self.cache.extents.sizes[request.slot])
             raise
 
     def _reserve(self, requests: Sequence[ScoreRequest]) -> None:

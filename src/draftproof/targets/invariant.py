@@ -100,6 +100,9 @@ def choose_shapes(target: HFTarget, width: int) -> Shapes:
     tried = []
     for shapes in policies(target, width):
         difference = probe(target, shapes)
+        if difference is not None and target.keeps_branches_in_place:
+            target.keep_branches_in_place(False)
+            difference = probe(target, shapes)
         if difference is None:
             return shapes
         tried.append(f"{shapes.name}: {difference}")

@@ -7,7 +7,7 @@ contexts, single tokens and drafts of any length share the forward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.branches import Branches, branch_mask, branches_of
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive_mask
@@ -45,11 +46,18 @@ class PackedForward:
     """Where one forward's tokens are written, what they read, and how attention is computed over it.
 
     requests: each on its own slot, whose room in the cache has been reserved. num_padding: tokens that are appended
-    to the forward alone, to give it a fixed size; they are neither written nor read.
+    to the forward alone, to give it a fixed size; they are neither written nor read. chunk_moves: as `branches_of`
+    wants it; None where trees get copies of their keys. branches: by slot, of trees that are in place.
     """
 
     def __init__(
-        self, cache: SlotCache, layers: Layers, shapes: Shapes, requests: Sequence[ScoreRequest], num_padding: int = 0
+        self,
+        cache: SlotCache,
+        layers: Layers,
+        shapes: Shapes,
+        requests: Sequence[ScoreRequest],
+        num_padding: int = 0,
+        chunk_moves: Callable[[int, int], bool] | None = None,
     ) -> None:
         self._cache, self._layers, self._shapes = cache, layers, shapes
         self._device = layers.shapes[0].device
@@ -59,22 +67,54 @@ class PackedForward:
         self._layer = 0
         offsets = cache.extents.offsets
         first = [offsets[request.slot] + start for request, start in zip(requests, starts, strict=True)]
+        segments = segments_of(requests, starts, shapes)
+        self.branches: dict[int, Branches] = {}
+        if chunk_moves is not None and shapes.num_tokens is None:
+            self._place_trees(segments, chunk_moves)
         self._prepare_writing(requests, first)
-        groups = grouped(segments_of(requests, starts, shapes), offsets)
+        groups = grouped(segments, offsets)
         self._calls = [self._call(group) for group in groups]
         self._order = self._prepare_order()
 
+    def _place_trees(self, segments: Sequence[Segment], chunk_moves: Callable[[int, int], bool]) -> None:
+        """Finds the trees' columns, and copies what their branches' runs hold of the context."""
+        for segment in segments:
+            if segment.tree is None or len(segment.tokens) < len(segment.tree.positions):
+                continue
+            branches = branches_of(segment.tree, segment.key_length, chunk_moves)
+            if branches is None:
+                continue
+            self.branches[segment.slot] = branches
+            if branches.context:
+                offset = self._cache.extents.offsets[segment.slot]
+                begins, ends = (torch.tensor(branches.context, device=self._device) + offset).T
+                for group in self._cache.groups:
+                    for buffer in (group.keys, group.values):
+                        buffer.index_copy_(2, ends, buffer.index_select(2, begins))
+
     def _prepare_writing(self, requests: Sequence[ScoreRequest], first: Sequence[int]) -> None:
-        """Views or indices of the columns that the tokens are written to."""
+        """Views or indices of the columns that the tokens are written to; and which of the tokens, where some are
+        written more than once."""
         self._columns: torch.Tensor | None = None
+        self._sources: torch.Tensor | None = None
         written: list[Any] = [None] * len(self._layers.shapes)
-        if len(requests) > 1:
-            columns = [
-                begin + index
-                for request, begin in zip(requests, first, strict=True)
-                for index in range(len(request.token_ids))
-            ]
+        if len(requests) > 1 or self.branches:
+            columns: list[int] = []
+            sources: list[int] = []
+            token = 0
+            for request, begin in zip(requests, first, strict=True):
+                branches, size = self.branches.get(request.slot), len(request.token_ids)
+                offset = self._cache.extents.offsets[request.slot]
+                if branches is None:
+                    columns += range(begin, begin + size)
+                    sources += range(token, token + size)
+                else:
+                    columns += [offset + column for _, column in branches.written]
+                    sources += [token + node for node, _ in branches.written]
+                token += size
             self._columns = torch.tensor(columns, device=self._device)
+            if self.branches:
+                self._sources = torch.tensor(sources, device=self._device)
         for group in self._cache.groups:
             keys, values = group.keys, group.values
             if self._columns is None:
@@ -98,7 +138,8 @@ class PackedForward:
 
     def _call(self, group: Sequence[Segment]) -> Call:
         if group[0].tree is not None:
-            return self._tree_call(group[0])
+            branches = self.branches.get(group[0].slot)
+            return self._tree_call(group[0]) if branches is None else self._branched_call(group[0], branches)
         step = self._shapes.query_step or 1
         width = step * -(-max(len(segment.tokens) for segment in group) // step)
         key_length = max(segment.key_length for segment in group)
@@ -135,6 +176,22 @@ class PackedForward:
                     found[layer] = seen
         call.keys, call.values = keys, values
 
+    def _branched_call(self, segment: Segment, branches: Branches) -> Call:
+        """All nodes over the slot's own columns."""
+        tree, key_length, step = segment.tree, segment.key_length, self._shapes.query_step
+        assert tree is not None
+        width = step * -(-len(segment.tokens) // step)
+        indices = _padded(segment.tokens, width)
+        whole = indices == list(range(self.num_tokens))
+        layers = self._layers
+        masks: dict[int | None, torch.Tensor | None] = {
+            window: branch_mask(tree, branches, width, key_length, window, layers.groups, self._dtype, self._device)
+            for window in set(layers.windows.values())
+        }
+        call = Call(1, width, None if whole else torch.tensor(indices, device=self._device), [segment.tokens], masks)
+        self._read(call, [self._cache.extents.offsets[segment.slot]], key_length)
+        return call
+
     def _tree_call(self, segment: Segment) -> Call:
         """Rows of up to `query_step` nodes on one path, each over keys in the order of its chain."""
         tree, nodes, width = segment.tree, segment.nodes, self._shapes.query_step
@@ -167,6 +224,8 @@ class PackedForward:
             write_keys.copy_(new_keys)
             write_values.copy_(new_values)
         else:
+            if self._sources is not None:
+                new_keys, new_values = (new.index_select(1, self._sources) for new in (new_keys, new_values))
             write_keys.index_copy_(1, self._columns, new_keys)
             write_values.index_copy_(1, self._columns, new_values)
         return keys, values

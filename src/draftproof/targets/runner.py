@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.branches import Branches
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.lean import LeanDecoder
@@ -27,10 +28,14 @@ from draftproof.targets.taps import TapStore
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Of each request: rows [num_rows, vocab_size], and its first token's index among all tokens of the forward."""
+    """Of each request: rows [num_rows, vocab_size], and its first token's index among all tokens of the forward.
+
+    branches: by slot, where the entries of a tree lie that aren't in the nodes' order.
+    """
 
     rows: list[torch.Tensor]
     firsts: list[int]
+    branches: Mapping[int, Branches] = field(default_factory=dict)
 
 
 class Runner:
@@ -42,6 +47,7 @@ class Runner:
         self.static: StaticSteps | None = None
         self.lean: LeanDecoder | None = None
         self.taps: TapStore | None = None
+        self.chunk_moves: Callable[[int, int], bool] | None = None
         has_attention = any(shape.heads for shape in layers.shapes)
         self.packs: bool = not has_attention or model.config._attn_implementation == attention.NAME
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -117,7 +123,7 @@ class Runner:
     def _run_packed(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         num_tokens = sum(len(request.token_ids) for request in requests)
         num_padding = max((shapes.num_tokens or shapes.min_tokens) - num_tokens, 0)
-        forward = PackedForward(cache, self._layers, shapes, requests, num_padding)
+        forward = PackedForward(cache, self._layers, shapes, requests, num_padding, self.chunk_moves)
         ids = [token_id for request in requests for token_id in request.token_ids]
         positions = [
             position
@@ -132,7 +138,7 @@ class Runner:
             wanted.append(range(first + request.first_row, first + len(request.token_ids)))
             first += len(request.token_ids)
         if self.lean is not None:
-            return Run(self._run_lean(self.lean, forward, ids, positions, wanted, shapes), firsts)
+            return Run(self._run_lean(self.lean, forward, ids, positions, wanted, shapes), firsts, forward.branches)
         cache.forward = forward
         recurrent = None if cache.recurrent is None else RecurrentForward(cache.recurrent, requests, self._model.device)
         cache.recurrent_forward = recurrent
@@ -142,7 +148,7 @@ class Runner:
             )
         if recurrent is not None:
             recurrent.finish()
-        return Run(out, firsts)
+        return Run(out, firsts, forward.branches)
 
     def _run_lean(
         self,

@@ -8,6 +8,7 @@ and another order gives other bits nearly everywhere.
 - `least_rows` asks the model's own linear layers, kind by kind, for the number of rows from which on a row's result
   doesn't depend on how many there are. Kernels for a single row often sum differently from those for many.
 - `attention_agrees` asks attention for the same, over numbers of queries and key lengths.
+- `chunks_move` asks it whether a sum stays the same when its last keys lie further on (`branches.py`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from draftproof.targets.branches import CHUNK
 from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import FamilyPart
 from draftproof.targets.layers import Layers
+from draftproof.targets.masks import additive
 from draftproof.targets.packed import attend_stacked
+from draftproof.targets.shapes import QUERY_STEP
 
 WIDTHS: Final = (*range(1, 34), 40, 48, 63, 64, 65, 96, 128, 200, 256, 384, 512)
 """Numbers of rows that are tried; the last is what the others are compared with."""
@@ -76,6 +80,31 @@ def attention_agrees(layers: Layers, num_heads: int) -> bool:
                     expected = found if expected is None else expected
                     if not torch.equal(found, expected[: len(found)]):
                         return False
+    return True
+
+
+@torch.no_grad()
+def chunks_move(layers: Layers, num_heads: int, key_length: int, column: int) -> bool:
+    """Of the keys before `column`, does a query get the same from the last `CHUNK` if they lie as much further on?
+
+    A kernel adds up the keys in blocks, and the blocks' sums: across the beginning of a block they can't be moved.
+    """
+    for shape in dict.fromkeys(layers.shapes):
+        if not shape.heads or num_heads % shape.heads:
+            continue
+        keys, values = _opposite_values(shape, column)
+        queries = _random(QUERY_STEP, num_heads * shape.key_dim, shape.dtype, shape.device)
+        queries = queries.view(-1, num_heads, shape.key_dim).transpose(0, 1)
+        found = []
+        for begin in (column - CHUNK, column):
+            seen = torch.zeros(key_length, dtype=torch.bool, device=shape.device)
+            seen[: column - CHUNK] = seen[begin : begin + CHUNK] = True
+            wide_keys, wide_values = (part.new_zeros(shape.heads, key_length, part.shape[2]) for part in (keys, values))
+            wide_keys[:, seen], wide_values[:, seen] = keys, values
+            mask = additive(seen, shape.dtype).expand(1, 1, num_heads // shape.heads * QUERY_STEP, key_length)
+            found.append(attend_stacked(queries, wide_keys[None], wide_values[None], mask, QUERY_STEP))
+        if not torch.equal(*found):
+            return False
     return True
 
 
