@@ -114,7 +114,7 @@ MUTANTS = {
         checks.check_top_p_near_ties,
     ),
     "a near tie against a float32 total": Mutant(
-        "device/draw.py", "needed = top_p * total\n                    if", "pass\n                    if",
+        "device/draw.py", "needed = top_p * mass", "pass",
         checks.check_top_p_near_ties,
     ),
     "contenders past the third": Mutant(

@@ -1,6 +1,6 @@
 """Wrong twins of `verify_rejection`, `verify_block` and `target_probs`, and the check that must catch each."""
 
-from tests.kernels import ratio_checks as checks
+from tests.kernels import probs_checks, ratio_checks, ratio_fault_checks
 from tests.kernels.mutants import Mutant
 
 RATIO = "device/ratio.py"
@@ -12,90 +12,91 @@ RESIDUAL = "ratio/device/residual.py"
 
 RATIO_MUTANTS = {
     "accepts by the target's probability alone": Mutant(
-        MEASURE, "needs = u * q", "needs = u", checks.check_short
+        MEASURE, "needs = u * q", "needs = u", ratio_checks.check_short
     ),
     "replaces from the target's law": Mutant(
-        RATIO, "rest = tl.maximum(p - draft_probs(node, ids, LAW, STEPS), 0.0)", "rest = p", checks.check_short
+        RATIO, "rest = tl.maximum(p - draft_probs(node, ids, LAW, STEPS), 0.0)", "rest = p", ratio_checks.check_short
     ),
-    "one coin for all nodes": Mutant(MEASURE, "local + COIN", "local * 0 + COIN", checks.check_short),
+    "one coin for all nodes": Mutant(MEASURE, "local + COIN", "local * 0 + COIN", ratio_checks.check_short),
     "a residual drawn with the bonus' field": Mutant(
-        STATE, "RESIDUAL = tl.constexpr(18 << 24)", "RESIDUAL = tl.constexpr(19 << 24)", checks.check_short
+        STATE, "RESIDUAL = tl.constexpr(18 << 24)", "RESIDUAL = tl.constexpr(19 << 24)", ratio_checks.check_short
     ),
     "a bonus drawn with the target's field": Mutant(
-        STATE, "BONUS = tl.constexpr(19 << 24)", "BONUS = tl.constexpr(0)", checks.check_short
+        STATE, "BONUS = tl.constexpr(19 << 24)", "BONUS = tl.constexpr(0)", ratio_checks.check_short
     ),
     "noise of the row's position": Mutant(
         STATE,
         "start = tl.load(row_params[1] + first)",
         "start = tl.load(row_params[1] + row_index)",
-        checks.check_short,
+        ratio_checks.check_short,
     ),
     "prefix masses above 1": Mutant(
         STOP,
         "prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)",
         "prefix = mass / draft_prob",
-        checks.check_law_without_filters,
+        ratio_checks.check_law_without_filters,
     ),
     "block's residual without the prefix' mass": Mutant(
         STATE, "gain = share / tl.load(rows[6] + row_index)", "gain = 1.0 / tl.load(rows[6] + row_index)",
-        checks.check_short,
+        ratio_checks.check_short,
     ),
     "block's tests without 1 - P": Mutant(
-        STOP, "coin * (rest + 1 - masses) < rest", "coin * rest < rest", checks.check_short
+        STOP, "coin * (rest + 1 - masses) < rest", "coin * rest < rest", ratio_checks.check_short
     ),
     "drops the best contenders before they are scored": Mutant(
-        RATIO, "second - 32.0 - 0.0875", "second - 20.0 - 0.0875", checks.check_equal_laws
+        RATIO, "second - 32.0 - 0.0875", "second - 20.0 - 0.0875", ratio_checks.check_equal_laws
     ),
     "a dropped token accepted": Mutant(
-        STOP, "tl.where(kept, weights, 0.0)", "tl.where(kept, weights, weights)", checks.check_filters
+        STOP, "tl.where(kept, weights, 0.0)", "tl.where(kept, weights, weights)", ratio_checks.check_filters
     ),
     "the filters' mass taken for the row's": Mutant(
         STOP, "mask=inside, other=1.0)\n\n\n@triton.jit\ndef stop_of_rejection",
-        "mask=inside, other=1.0) * 1.3\n\n\n@triton.jit\ndef stop_of_rejection", checks.check_filters,
+        "mask=inside, other=1.0) * 1.3\n\n\n@triton.jit\ndef stop_of_rejection", ratio_checks.check_filters,
     ),
-    "the last kept token dropped": Mutant(RATIO, "law[3] + 1)", "law[3])", checks.check_filters),
+    "the last kept token dropped": Mutant(RATIO, "law[3] + 1)", "law[3])", ratio_checks.check_filters),
     "top-p's mass without what lies above its bracket": Mutant(
-        "device/law.py", "mass += above_mass", "mass += 0.0", checks.check_target_probs
+        "device/law.py", "mass += above_mass", "mass += 0.0", probs_checks.check_target_probs
     ),
     "the first part's tokens of a bracket forgotten": Mutant(
         "device/law.py", "place % ROOM < tl.load(counts + place // ROOM)",
-        "(place % ROOM < tl.load(counts + place // ROOM)) & (place >= ROOM)", checks.check_parts,
+        "(place % ROOM < tl.load(counts + place // ROOM)) & (place >= ROOM)", probs_checks.check_parts,
     ),
     "a mass that top-p's last token isn't part of": Mutant(
         "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",
-        checks.check_last_kept_mass,
+        ratio_checks.check_last_kept_mass,
     ),
     "a drafted token's mask not read": Mutant(
-        RATIO, "has_bit(row[1], token_id, inside)", "inside", checks.check_likely_drafts
+        RATIO, "has_bit(row[1], token_id, inside)", "inside", ratio_checks.check_likely_drafts
     ),
     "a drafted token's logit before its penalty": Mutant(
-        RATIO, "~has_bit(row[2], token_id, inside)", "inside", checks.check_likely_drafts
+        RATIO, "~has_bit(row[2], token_id, inside)", "inside", ratio_checks.check_likely_drafts
     ),
     "greedy rows without their bound": Mutant(
         "device/law.py", "z_bound = tl.zeros((), tl.float32) + largest", "z_bound += 0.0 * largest",
-        checks.check_greedy_beside_a_hint,
+        ratio_checks.check_greedy_beside_a_hint,
     ),
     "nothing drawn where a residual is empty": Mutant(
         RESIDUAL,
         'draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))',
         "draws_target = bonus",
-        checks.check_empty_residual,
+        ratio_fault_checks.check_empty_residual,
     ),
     "a token that its law can't have drawn": Mutant(
-        DRAFT_LAW, "healthy = healthy & (q > 0)", "healthy = healthy & (q >= 0)", checks.check_faults
+        DRAFT_LAW, "healthy = healthy & (q > 0)", "healthy = healthy & (q >= 0)", ratio_fault_checks.check_faults
     ),
     "probabilities that are not normalised": Mutant(
         DRAFT_LAW, "(mass > 0.999) & (mass < 1.001)", "(mass > 0.5) & (mass < 1.5)",
-        checks.check_bad_probabilities,
+        ratio_fault_checks.check_bad_probabilities,
     ),
     "negative probabilities": Mutant(
-        DRAFT_LAW, "tl.min(lowest, 0) >= 0", "tl.min(lowest, 0) >= -1", checks.check_bad_probabilities
+        DRAFT_LAW, "tl.min(lowest, 0) >= 0", "tl.min(lowest, 0) >= -1", ratio_fault_checks.check_bad_probabilities
     ),
     "a law over the row's whole mass": Mutant(
-        "probs/triton.py", "tl.load(rows[6] + row_index)", "tl.load(rows[5] + row_index)", checks.check_target_probs
+        "probs/triton.py", "tl.load(rows[6] + row_index)", "tl.load(rows[5] + row_index)",
+        probs_checks.check_target_probs,
     ),
     "a bad row written as a law": Mutant(
         "probs/triton.py", 'tl.full(z.shape, float("nan"), tl.float32)', "tl.full(z.shape, 0.0, tl.float32)",
-        checks.check_target_probs_of_bad_rows,
+        probs_checks.check_target_probs_of_bad_rows,
     ),
 }  # fmt: skip

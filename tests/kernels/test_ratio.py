@@ -7,12 +7,16 @@ from draftproof import kernels
 from draftproof.errors import ParameterError
 from draftproof.kernels import DraftLaws, RatioKernel, Requests, Rows, verify_block, verify_rejection
 from draftproof.params import SamplingParams
+from tests.kernels import probs_checks, ratio_cases, ratio_fault_checks
 from tests.kernels import ratio_checks as checks
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
 
-@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+ALL = [*checks.CHECKS, *ratio_fault_checks.CHECKS, *probs_checks.CHECKS]
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda check: check.__name__.removeprefix("check_"))
 def test_kernels(check) -> None:
     check(kernels)
 
@@ -23,12 +27,12 @@ def test_every_law(kind: str) -> None:
     checks.check_law_without_filters(kernels, kind)
 
 
-@pytest.mark.parametrize("operation", checks.OPERATIONS)
+@pytest.mark.parametrize("operation", ratio_cases.OPERATIONS)
 def test_scratch_is_written_before_it_is_read(operation: str, device: str) -> None:
-    case = checks.Case("logits", checks.FILTERS, [2, 3, 1, 2], seed=30)
+    case = ratio_cases.Case("logits", ratio_cases.FILTERS, [2, 3, 1, 2], seed=30)
     rows, draft, requests, logits = (*(part(kernels) for part in (case.rows, case.draft, case.requests)), case.logits)
     logits = logits.to(device)
-    kernel = RatioKernel(logits, draft, rows, case.vocab_size, block=operation == "block", tile=checks.TILE)
+    kernel = RatioKernel(logits, draft, rows, case.vocab_size, block=operation == "block", tile=ratio_cases.TILE)
     first = kernel(logits, draft, rows, requests).token_ids.clone()
     scratch = [*kernel._scratch, *kernel._draft_scratch, *kernel._rows, *kernel._node_state, *kernel._brackets]
     for tensor in [*scratch, *kernel._prefixes, kernel._residual_masses, *kernel._racers]:
@@ -37,13 +41,15 @@ def test_scratch_is_written_before_it_is_read(operation: str, device: str) -> No
 
 
 def test_a_row_does_not_depend_on_its_batch(device: str) -> None:
-    case = checks.Case("logits", checks.FILTERS, [3] * 7, seed=31)
-    together = checks.emitted(case.run(kernels, "block"))
+    case = ratio_cases.Case("logits", ratio_cases.FILTERS, [3] * 7, seed=31)
+    together = ratio_cases.emitted(case.run(kernels, "block"))
     for index in (0, 2, 5):
         alone = Rows.of_drafts([case.start(index)], [list(case.drafts[index].token_ids)], device=device)
         law = DraftLaws.dense(case.draft_logits[index].to(device), torch.tensor([case.temperatures[index]]).to(device))
         requests = Requests.of([case.params[index]], [case.seed(index)], device=device)
-        assert checks.emitted(verify_block(case.rows_of(index).to(device), law, alone, requests)) == [together[index]]
+        assert ratio_cases.emitted(verify_block(case.rows_of(index).to(device), law, alone, requests)) == [
+            together[index]
+        ]
 
 
 def test_what_it_cannot_take_is_refused(device: str) -> None:

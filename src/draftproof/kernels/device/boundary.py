@@ -13,6 +13,14 @@ import triton.language as tl
 from draftproof.kernels.device.passes import WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
 from draftproof.kernels.device.rows import ordered, unordered
 
+BY_COUNT = tl.constexpr(0)  # what `keep_of_row` asks of a row, in this order: top-k's last logit,
+WHOLE_MASS = tl.constexpr(1)  # the mass of what top-k and min-p keep,
+BY_MASS = tl.constexpr(2)  # top-p's last logit,
+BEFORE = tl.constexpr(3)  # the mass before its ties,
+UP_TO = tl.constexpr(4)  # how many ties there are,
+BY_ID = tl.constexpr(5)  # and the last of them that is kept
+NOTHING = tl.constexpr(6)
+
 SHORT = tl.constexpr(128)  # lists of no more than so many tokens, most of them, are searched by cheaper code
 
 
@@ -116,64 +124,49 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
 def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p, TILES: tl.constexpr,
                 GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps."""
-    num_listed = list_tiles(tiles, tile_max, shape[0], least, TILES)
-    id_bound = tl.full((), 0, tl.int32) + shape[2]
-    lowest = ordered(tl.maximum(least, -3.4028234663852886e38)) >> KEY_SHIFT
-    highest = ordered(largest) >> KEY_SHIFT
-    if k > 0:
-        low, high = lowest, highest
-        while low < high:
-            middle = (low | high) - ((low ^ high) >> 1)
-            num_listed = list_tiles(tiles, tile_max, shape[0], unordered(middle << KEY_SHIFT), TILES)
-            count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, unordered(middle << KEY_SHIFT),
-                                      shape[2] + 1, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            if count >= k:
-                low = middle
-            else:
-                high = middle - 1
-        lowest = low
-    bound = lowest
-    z_bound = unordered(lowest << KEY_SHIFT)
-    num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
-    num_above, mass = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP, TILE,
-                             HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-    if top_p < 1.0:
-        needed = top_p * mass
-        low, high = lowest, highest
-        while low < high:
-            middle = (low | high) - ((low ^ high) >> 1)
-            z_bound = unordered(middle << KEY_SHIFT)
-            num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
-            num_above, mass = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP,
-                                             TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            if mass >= needed:
-                low = middle
-            else:
-                high = middle - 1
-        bound = low
-        z_bound = unordered(low << KEY_SHIFT)
+    """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps.
+
+    One pass after the other, each for one question, by one piece of code: every copy of a pass is slow to compile.
+    """
+    low, high = ordered(tl.maximum(least, -3.4028234663852886e38)) >> KEY_SHIFT, ordered(largest) >> KEY_SHIFT
+    highest = high
+    first, last = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32) + shape[2]
+    id_bound = last
+    mass, needed = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
+    num_before, num_kept = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    asked = tl.where(k > 0, BY_COUNT, WHOLE_MASS)
+    while asked < NOTHING:
+        searches = (asked == BY_COUNT) | (asked == BY_MASS)
+        key = tl.where(searches, (low | high) - ((low ^ high) >> 1), low)
+        middle = (first + last) >> 1
+        up_to = tl.where(asked == BEFORE, 0, tl.where(asked == BY_ID, middle, shape[2]) + 1)
+        z_bound = unordered(key << KEY_SHIFT)
         num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
-        num_before, before = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, 0, GROUP, TILE,
-                                            HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        num_up_to, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, shape[2] + 1, GROUP, TILE,
+        count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, up_to, GROUP, TILE,
                                       HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        num_tied = num_up_to - num_before
-        one = whole(tl.exp2(tl.fma(z_bound, scale, -top))).to(tl.float64) / WHOLE
-        num_kept = tl.minimum(tl.maximum(tl.ceil((needed - before) / one), 1.0), num_tied.to(tl.float64)).to(tl.int32)
-        mass = before + num_kept.to(tl.float64) * one
-        if num_kept < num_tied:
-            first, last = tl.full((), 0, tl.int32), id_bound
-            while first < last:
-                middle = (first + last) >> 1
-                count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, middle + 1, GROUP,
-                                              TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-                if count - num_before >= num_kept:
-                    last = middle
-                else:
-                    first = middle + 1
+        if searches:
+            reached = tl.where(asked == BY_COUNT, count >= k, share >= needed)
+            low, high = tl.where(reached, key, low), tl.where(reached, high, key - 1)
+            asked += tl.where(low < high, 0, 1)
+        elif asked == WHOLE_MASS:
+            mass, needed, high = share, top_p * share, highest
+            asked = tl.where(top_p < 1.0, BY_MASS, NOTHING)
+        elif asked == BEFORE:
+            num_before, mass = count, share
+            asked += 1
+        elif asked == UP_TO:
+            one = whole(tl.exp2(tl.fma(z_bound, scale, -top))).to(tl.float64) / WHOLE
+            num_tied = count - num_before
+            most = num_tied.to(tl.float64)
+            num_kept = tl.minimum(tl.maximum(tl.ceil((needed - mass) / one), 1.0), most).to(tl.int32)
+            mass += num_kept.to(tl.float64) * one
+            asked = tl.where(num_kept < num_tied, BY_ID, NOTHING)
+        else:
+            reached = count - num_before >= num_kept
+            first, last = tl.where(reached, first, middle + 1), tl.where(reached, middle, last)
             id_bound = first
-    return unordered(bound << KEY_SHIFT), id_bound, mass
+            asked += tl.where(first < last, 0, 1)
+    return unordered(low << KEY_SHIFT), id_bound, mass
 
 
 @triton.jit

@@ -260,21 +260,25 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
                                                  TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
             if second >= best - nearness(best):
                 winner, z = settle(row, tiles, num_listed, shape, noise, scale, temperature, z, best - nearness(best),
-                                   z_bound, id_bound, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                                   z_bound, id_bound, 1, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
         going = tl.zeros((), tl.int32)
         if FILTERS:
             if top_p < 1.0:
                 kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
                 if not kept:
-                    num_listed = list_tiles(tiles, tile_max, shape[0], z, TILES)
-                    num_before, before = count_and_mass(row, tiles, num_listed, shape, scale, top, z, winner, GROUP,
-                                                        TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-                    if tl.abs(before - needed) <= NEAR_MASS * needed:
-                        num_listed = list_tiles(tiles, tile_max, shape[0], -float("inf"), TILES)
-                        num_tokens, total = count_and_mass(row, tiles, num_listed, shape, scale, top, -float("inf"),
-                                                           shape[2] + 1, GROUP, TILE, HAS_ALLOWED,
-                                                           HAS_SPECIAL)  # fmt: skip
-                        needed = top_p * total
+                    before, asks = needed, tl.full((), 1, tl.int32)
+                    for turn in range(2):
+                        if asks > 0:
+                            bound = tl.where(turn == 0, z, -float("inf"))
+                            num_listed = list_tiles(tiles, tile_max, shape[0], bound, TILES)
+                            count, mass = count_and_mass(row, tiles, num_listed, shape, scale, top, bound,
+                                                         tl.where(turn == 0, winner, shape[2] + 1), GROUP, TILE,
+                                                         HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                            if turn == 0:
+                                before = mass
+                                asks = (tl.abs(before - needed) <= NEAR_MASS * needed).to(tl.int32)
+                            else:
+                                needed = top_p * mass
                     if before >= needed:
                         z_bound, id_bound = z, winner
                         going = tl.full((), 1, tl.int32)

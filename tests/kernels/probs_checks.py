@@ -1,0 +1,63 @@
+"""What `target_probs` must write, small enough for the interpreter."""
+
+import numpy as np
+import torch
+
+from draftproof.params import SamplingParams
+from tests.kernels.ratio_cases import DEVICE, FILTERS, TILE, Case
+
+
+def check_target_probs(kernels):
+    """Within 1e-6 of the chain's laws, filtered tokens exactly 0, nothing written beyond the vocabulary."""
+    for step in (0.0, 0.5):
+        case = Case(
+            "point", [*FILTERS, SamplingParams(temperature=0.7, top_p=0.9, min_p=0.05)], [0] * 8, seed=14, step=step
+        )
+        writes_laws(kernels, case)
+
+
+def check_parts(kernels):
+    """Several programs a row, each with a share of the many equal logits at top-p's edge; and with too many to list."""
+    params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.3, 0.6, 0.95)]
+    for step in (0.05, 0.5):
+        writes_laws(kernels, Case("point", params, [0] * 3, seed=17, spread=1.0, step=step, vocab_size=4096))
+
+
+def writes_laws(kernels, case):
+    num_rows, vocab_size = case.logits.shape
+    rows, requests = case.rows(kernels), case.requests(kernels)
+    out = torch.full((num_rows, vocab_size + 10), 7.0, device=DEVICE)
+    logits = case.logits.to(DEVICE)
+    kernel = kernels.TargetProbsKernel(logits, rows, vocab_size, tile=TILE)
+    faults = kernel(logits, rows, requests, out)
+    assert not faults.any()
+    assert (out[:, vocab_size:] == 7.0).all()
+    for index in range(num_rows):
+        law = np.asarray(case.target_laws(index)[0].at(None, vocab_size), dtype=np.float64)
+        found = out[index, :vocab_size].cpu().double().numpy()
+        assert np.abs(found - law).max() < 1e-6
+        assert ((found == 0) == (law == 0)).all()
+
+
+def check_target_probs_of_bad_rows(kernels):
+    """NaN throughout, and a fault; masked and biased tokens elsewhere."""
+    logits = torch.randn(3, 100, generator=torch.Generator().manual_seed(15))
+    logits[1, 50] = float("nan")
+    rows = kernels.Rows.of_drafts([1, 2, 3], [[], [], []], device=DEVICE)
+    words = torch.full((3, 4), -1, dtype=torch.int32)
+    words[2] = 0
+    words[0, 1] = 0
+    params = SamplingParams(logit_bias={3: 2.0, 40: 9.0})
+    requests = kernels.Requests.of([params] * 3, [1, 2, 3], device=DEVICE, changed=True)
+    changes = kernels.Changes.of([params] * 3, [[1]] * 3, [[]] * 3, device=DEVICE)
+    out = torch.zeros(3, 100, device=DEVICE)
+    faults = kernels.target_probs(logits.to(DEVICE), rows, requests, out, allowed=words.to(DEVICE), changes=changes)
+    assert faults.tolist() == [0, 1, 2]
+    assert out[1:].isnan().all()
+    logits[0, 3] += 2.0
+    logits[0, 32:64] = -torch.inf
+    assert torch.allclose(out[0].cpu(), logits[0].softmax(dim=0), atol=1e-6, rtol=0)
+    assert (out[0, 32:64] == 0).all()
+
+
+CHECKS = [check_target_probs, check_parts, check_target_probs_of_bad_rows]
