@@ -106,7 +106,8 @@ def test_the_marginal_rule_is_the_best_cut(survival, slope):
         policy.observe(0, 0, None)
     kept = policy.num_worth(survival)
     values = [sum(survival[:n]) - policy._rate() * policy._costs.of_pass(1 + n) for n in range(len(survival) + 1)]
-    assert policy.value(survival) == pytest.approx(max(values) - values[0], abs=1e-12)
+    best = max(values) - values[0]
+    assert policy.values(np.stack([survival, 0 * survival])) == pytest.approx([best, 0.0], abs=1e-12)
     assert values[kept] == pytest.approx(max(values), abs=1e-12)
 
 
@@ -217,7 +218,7 @@ def test_what_a_draft_adds_to_a_shared_pass_costs_everybody():
                 for width in (1, 9):
                     total = width + load.num_other_tokens
                     policy.observe_cost(width, PLAIN_SECONDS * (1 + 0.1 * (total - num_requests)), load)
-        worth[num_requests] = policy.value(survival)
+        worth[num_requests] = policy.values(survival[None])[0]
     # Eight nodes: 1.6 tokens expected, .8 plain passes of one or of four tokens.
     assert worth[1] == pytest.approx(0.8, rel=0.05) and worth[4] == 0
 
@@ -259,8 +260,8 @@ def test_what_an_expansion_brings_is_beside_what_the_tree_has(others, gain):
     """Budget of three nodes: children replace the lightest of them, and are worth what they have more."""
 
     class Sum:
-        def value(self, survival):
-            return float(survival.sum())
+        def values(self, survival):
+            return survival.sum(axis=1)
 
     drafter = TreeDrafter(TableSource(uneven_table(6, 1)), BestFirst(6, 2))
     row = resolve(SamplingParams(temperature=1.0), None, 6)

@@ -41,8 +41,11 @@ class Anticipating(Protocol):
         """How many of a draft's first nodes to keep. survival: [n] the probability that each is accepted, falling."""
         ...
 
-    def value(self, survival: NDArray[np.float64]) -> float:
-        """What the best cut of such nodes gains over none, in emitted tokens: 0 or more."""
+    def values(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[m] what the best cut of each of m trees gains over none, in emitted tokens: 0 or more.
+
+        survival: [m, n] of their nodes, falling; 0 for a tree of fewer.
+        """
         ...
 
     def num_expanded(self, gains: NDArray[np.float64]) -> int:
@@ -85,9 +88,10 @@ class CuttingNodes(AutoNodes):
             return len(survival)
         return int(np.argmax(self._gains(survival)))
 
-    def value(self, survival: NDArray[np.float64]) -> float:
+    def values(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Anticipating`."""
-        return float(self._gains(survival).max())
+        best: NDArray[np.float64] = self._gains(survival).max(axis=-1)
+        return best
 
     def num_expanded(self, gains: NDArray[np.float64]) -> int:
         """See `Anticipating`. A probe is not grown: whether the first token is guessed says enough."""
@@ -139,14 +143,15 @@ class CuttingNodes(AutoNodes):
         return engine if own is None else own.over(engine)
 
     def _gains(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[n + 1] what the first 0, 1, … n nodes gain, less what their part of the pass is worth."""
-        if self._added is None or len(self._added) <= len(survival):
-            passes = [
-                self._costs.of_pass(1 + num_nodes) for num_nodes in range(max(self.max_tokens, len(survival)) + 1)
-            ]
+        """[…, n + 1] what the first 0, 1, … n nodes gain, less what their part of the pass is worth."""
+        num = survival.shape[-1]
+        if self._added is None or len(self._added) <= num:
+            passes = [self._costs.of_pass(1 + num_nodes) for num_nodes in range(max(self.max_tokens, num) + 1)]
             self._added = np.array(passes) - passes[0]
-        gains = np.concatenate([[0.0], np.cumsum(survival)]) - self._rate() * self._added[: len(survival) + 1]
-        return np.asarray(gains, dtype=np.float64)
+        gains = np.zeros((*survival.shape[:-1], num + 1))
+        np.cumsum(survival, axis=-1, out=gains[..., 1:])
+        gains -= self._rate() * self._added[: num + 1]
+        return gains
 
     def _rate(self) -> float:
         """Emitted tokens per second of all requests that share a pass; never below plain steps'."""

@@ -3,8 +3,8 @@
 - `LossBudget`, in plain steps: it starts at FIRST_BUDGET, earns what a pass saved and LOSS_SHARE of each emitted token,
   pays what a pass lost, and never holds more than MOST_BUDGET. A draft that could overdraw it, were none of its tokens
   accepted, is made smaller or left out. So in all, by the costs as they were known at each step, at most FIRST_BUDGET +
-  LOSS_SHARE * emitted plain steps are lost; and at most MOST_BUDGET of what was gained before. A few drafts that fail in
-  a row, each for half a plain step, must not end what pays on average.
+  LOSS_SHARE * emitted plain steps are lost; and at most MOST_BUDGET of what was gained before. A few drafts that fail
+  in a row, each for half a plain step, must not end what pays on average.
 - `Probing`: where drafting does not pay, it is tried again after 4, 8, 16, … up to 128 steps; a probe that pays brings
   the interval back to 4. A new request begins with a quarter of the interval that the engine has come to (`Intervals`):
   on a stream of short requests that nobody can guess, each would else pay for the short intervals again. A probe drafts

@@ -31,7 +31,7 @@ from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores, log_shares_of
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
 from draftproof.drafters.tree.source import LawSource
-from draftproof.drafters.tree.survival import Offspring, Survival
+from draftproof.drafters.tree.survival import NUM_CHILDREN, Offspring, Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
 
 
@@ -143,12 +143,16 @@ class TreeDrafter:
         """
         budget, offspring = tree.request.num_tokens, self._offspring_of(tree)
         kept = self._survivals(tree, tree.heaviest(budget))
-        values = [anticipating.value(kept)]
-        for node, alive in zip(nodes, survival, strict=True):
-            children = alive * offspring.of(int(tree.depths[node]), float(alive))
-            kept = -np.sort(-np.concatenate([kept, children]))[:budget]
-            values.append(anticipating.value(kept))
-        return np.diff(values)
+        children = [
+            alive * offspring.of(int(tree.depths[node]), float(alive))
+            for node, alive in zip(nodes, survival, strict=True)
+        ]
+        # Of row k the first k nodes have their children.
+        trees = np.tile(np.concatenate([kept, *children]), (1 + len(nodes), 1))
+        ends = len(kept) + NUM_CHILDREN * np.arange(1 + len(nodes))
+        trees[np.arange(trees.shape[1]) >= ends[:, None]] = 0.0
+        trees.sort(axis=1)
+        return np.diff(anticipating.values(trees[:, ::-1][:, :budget]))
 
     def _settle_round(self, tree: Growing, nodes: Sequence[int], seconds: float) -> None:
         anticipating = tree.request.anticipating

@@ -155,16 +155,15 @@ def log_shares_of(token_id: int, law: Law, noise: Noise, position: int, arms: Se
 def largest(scores: NDArray[Any], num_wanted: int) -> NDArray[np.int64]:
     """Indices of the `num_wanted` largest scores [V], the largest first, the lower index first on ties.
 
-    The largest of the scores lie in the blocks of the largest maxima, so that one pass over V is enough.
+    The maxima of V / _BLOCK parts are known after one pass: the last of the wanted scores is no smaller than the
+    `num_wanted`-th largest maximum.
     """
     size = len(scores)
     if size > 16 * _BLOCK and num_wanted < size // _BLOCK:
-        whole = size - size % _BLOCK
-        maxima = scores[:whole].reshape(-1, _BLOCK).max(axis=1)
-        edge = np.partition(maxima, len(maxima) - num_wanted)[len(maxima) - num_wanted]
-        blocks = np.flatnonzero(maxima >= edge)
-        within = (blocks[:, None] * _BLOCK + np.arange(_BLOCK)).ravel()
-        candidates = np.concatenate([within, np.arange(whole, size)])
+        num_parts = size // _BLOCK
+        maxima = scores[: _BLOCK * num_parts].reshape(_BLOCK, num_parts).max(axis=0)
+        edge = np.partition(maxima, num_parts - num_wanted)[num_parts - num_wanted]
+        candidates = np.flatnonzero(scores >= edge)
     else:
         candidates = np.arange(size)
     values = scores[candidates]
