@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftproof.errors import UnsupportedModelError
-from draftproof.targets import invariant
+from draftproof.targets import hf, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.hf import HFTarget
@@ -233,3 +233,50 @@ def test_packed_linears_compute_the_same(name: str) -> None:
         assert pack_linears(model) == 22
         got = model(input_ids=token_ids, use_cache=False).logits
     assert torch.allclose(got, want, rtol=0, atol=1e-4)
+
+
+TREES = ((-1, 0, 0), (-1, 0, 0, 1, 2, 2), (-1, 0, 0, 0, 1, 4, 5, 2, 2), (-1, 0, *[0] * 9))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(name: str, dtype: torch.dtype) -> None:
+    """Near and far from the end of a step of keys, alone and beside another slot's tree; then the kept path goes on."""
+    target = HFTarget(tiny_model(name, dtype), num_slots=2, invariant=True)
+    text, num_in_place, num_copied = random_ids(400), 0, 0
+    for turn, start in enumerate((1, 7, 15, 16, 30, 63, 77, 100, 127, 180, 200, 250, 255, 256, 300)):
+        parents = TREES[turn % len(TREES)]
+        nodes = random_ids(len(parents), seed=turn)
+        for slot in range(2):
+            target.release(slot)
+            target.prefill(slot, text[: start + 3 * slot])
+        requests = [ScoreRequest(slot, tuple(nodes), parents) for slot in range(1 + turn % 2)]
+        rows = target.score(requests)[0]
+        num_in_place += len(target._branches)
+        num_copied += len(requests) - len(target._branches)
+        path = [max(set(range(len(parents))).difference(parents))]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        for request in requests:
+            target.rewind(request.slot, start + 3 * request.slot + len(path), path)
+        for group in target.cache.groups:
+            for buffer in (group.keys, group.values):
+                for slot in range(2):
+                    offset, size = target.cache.extents.offsets[slot], target.cache.extents.sizes[slot]
+                    assert not buffer[:, :, offset + target.length(slot) : offset + size].any()
+        after = score_one(target, 0, [3, 5])
+        target.release(0)
+        target.prefill(0, text[:start])
+        chain = [score_one(target, 0, [token]) for token in [*(nodes[node] for node in path), 3, 5]]
+        assert torch.equal(torch.cat([rows[path], after]), torch.cat(chain)), start
+    assert num_copied > 0 and (num_in_place > 0 or not target.keeps_branches_in_place)
+
+
+def test_copies_are_made_where_branches_in_place_do_not_agree(monkeypatch) -> None:
+    """A machine on which the question has the wrong answer: the model's own bits tell, and trees get copies."""
+    monkeypatch.setattr(hf, "chunks_move", lambda *_: True)
+    real = packed.branch_mask
+    monkeypatch.setattr(packed, "branch_mask", lambda *args: real(*args).roll(1, dims=-1))
+    target = HFTarget(tiny_model("llama"), invariant=True)
+    assert not target.keeps_branches_in_place and isinstance(target.shapes, StepShapes)
+    assert invariant.probe(target, target.shapes) is None
