@@ -176,17 +176,19 @@ class Timed:
 
     def _parts(self, step: AheadStep) -> dict[str, float]:
         """Of the step's own calls, each captured alone."""
-        newest, starts, fed = step._state.clone().unbind(0)
+        newest, starts, fed, *recent = step._state.clone().unbind(0)
         tokens = torch.full((len(newest), step.width), 7, dtype=torch.int32, device="cuda")
         logits = step._forward(tokens, starts, step._source).clone()
         calls: dict[str, Callable[[], Any]] = {
             "target": lambda: step._forward(tokens, starts, step._source),
             "verification": lambda: step.draws.verify(logits, tokens[:, 1:], starts),
         }
-        block = step._block
+        block = step._drafter
         if block is not None:
             drafted = logits.view(len(newest), step.width, -1)[:, 1:].contiguous()
-            calls["drafter"] = lambda: block(newest, starts, fed, step._source, lambda _, first: tokens[:, 1:])
+            calls["drafter"] = lambda: block(
+                newest, starts, fed, step._source, torch.stack(recent, dim=1), lambda _, first: tokens[:, 1:]
+            )
             calls["draws"] = lambda: step.draws.draw(drafted, starts, 0)
         return {name: _graphed(call, self._repeats) for name, call in calls.items()}
 

@@ -5,18 +5,29 @@ import torch
 
 from draftproof import SamplingParams
 from draftproof.engine.ahead.step import AheadStep
-from tests.engine.ahead.running import PARAMS, PROMPTS, TOKENS, bench_of, drafted, endings, said, target_of, texts
+from tests.engine.ahead.running import (
+    PARAMS,
+    PROMPTS,
+    TOKENS,
+    bench_of,
+    drafted,
+    endings,
+    said,
+    sizes_for,
+    target_of,
+    texts,
+)
 
 pytestmark = pytest.mark.gpu
 MORE = [*PARAMS, SamplingParams(temperature=3.0, seed=12, max_tokens=36, detokenize=False)]
 """One ends at once: five go on, as a batch of six."""
 
 
-@pytest.mark.parametrize("method", [None, "dflash", "dspark", "dspark half"])
+@pytest.mark.parametrize("method", [None, "dflash", "dspark", "dspark half", "eagle3", "mtp"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_invariant_targets_say_the_same_with_everything_on_and_off(tmp_path, method, dtype):
     def target():
-        return target_of(device="cuda", dtype=dtype, invariant=True, width=3 * (TOKENS + 1))
+        return target_of(device="cuda", dtype=dtype, invariant=True, width=3 * (TOKENS + 1), **sizes_for(method))
 
     expected = said(bench_of(target(), None, tmp_path, ahead=False))
     bench = bench_of(target(), method, tmp_path, ahead=True)
@@ -42,9 +53,10 @@ def test_batches_that_are_filled_up_say_the_same(tmp_path):
     assert 6 in {num_places for num_places, *_ in bench.engine.ahead._steps}
 
 
-@pytest.mark.parametrize("method", ["dflash", "dspark half"])
+@pytest.mark.parametrize("method", ["dflash", "dspark half", "eagle3"])
 def test_a_graph_does_what_its_calls_do(tmp_path, method, monkeypatch):
-    captured = said(bench_of(target_of(device="cuda"), method, tmp_path, ahead=True))
+    sizes = sizes_for(method)
+    captured = said(bench_of(target_of(device="cuda", **sizes), method, tmp_path, ahead=True))
     monkeypatch.setattr(AheadStep, "_capture", lambda step: None)
-    called = said(bench_of(target_of(device="cuda"), method, tmp_path, ahead=True))
+    called = said(bench_of(target_of(device="cuda", **sizes), method, tmp_path, ahead=True))
     assert (texts(captured), drafted(captured)) == (texts(called), drafted(called))

@@ -206,7 +206,7 @@ def test_a_reduced_vocabulary_is_drawn_from_the_whole_field(tmp_path):
         return torch.tensor([[draft.token_ids[first]]])
 
     newest, start = torch.tensor([ids[-1]]), torch.tensor([len(ids) - 1], dtype=torch.int32)
-    found = block(newest, start, start, torch.zeros(1).long(), draw)
+    found = block(newest, start, start, torch.zeros(1).long(), newest[:, None], draw)
     assert found[0].tolist() == list(draft.token_ids)
     assert all(tokens == list(range(0, VOCAB_SIZE, 2)) for tokens in seen)
 

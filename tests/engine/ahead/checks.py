@@ -9,7 +9,7 @@ import torch
 
 from draftproof import SamplingParams
 from tests.engine.ahead.lengths import wrong_lengths
-from tests.engine.ahead.running import PARAMS, PROMPTS, TOKENS, bench_of, followed, said, target_of, texts
+from tests.engine.ahead.running import PARAMS, PROMPTS, TOKENS, bench_of, followed, said, sizes_for, target_of, texts
 from tests.targets.models import random_ids
 
 WIDTH = 3 * (TOKENS + 1)
@@ -55,13 +55,13 @@ def wrong_together(folder: Path) -> list[str]:
     return wrong
 
 
-def wrong_filled_up(folder: Path) -> list[str]:
+def wrong_filled_up(folder: Path, method: str = "dflash") -> list[str]:
     """One of six ends at once: five run as six, and fewer as they end."""
-    params = [*PARAMS, SamplingParams(seed=12, max_tokens=36, **SAMPLED)]
+    params, sizes = [*PARAMS, SamplingParams(seed=12, max_tokens=36, **SAMPLED)], sizes_for(method)
     waited, drafts = EXPECTED(
-        "filled up", lambda: followed(bench_of(target_of(8), "dflash", folder, ahead=False), params)
+        f"filled up, {method}", lambda: followed(bench_of(target_of(8, **sizes), method, folder, ahead=False), params)
     )
-    bench = bench_of(target_of(8), "dflash", folder, ahead=True)
+    bench = bench_of(target_of(8, **sizes), method, folder, ahead=True)
     (ahead, own_drafts), wrong = followed(bench, params), []
     if texts(ahead) != texts(waited):
         wrong.append("texts")
@@ -73,6 +73,11 @@ def wrong_filled_up(folder: Path) -> list[str]:
     if 6 not in sizes or sizes - {1, 2, 3, 4, 6}:
         wrong.append(f"steps for {sizes} requests")
     return wrong
+
+
+def wrong_chains(folder: Path) -> list[str]:
+    """As `wrong_filled_up`, with a drafter that reads its own hidden states."""
+    return wrong_filled_up(folder, "eagle3")
 
 
 def wrong_moves(folder: Path) -> list[str]:
@@ -179,6 +184,7 @@ CHECKS = {
     "lengths": lambda folder: wrong_lengths(folder, 1) + wrong_lengths(folder, 3),
     "together": wrong_together,
     "filled up": wrong_filled_up,
+    "chains": wrong_chains,
     "moves": wrong_moves,
     "changes": wrong_changes,
     "faults": wrong_faults,

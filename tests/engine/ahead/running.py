@@ -13,11 +13,14 @@ from draftproof.drafters import make_drafter
 from draftproof.engine.ahead.loop import AheadLoop
 from draftproof.engine.request import Request
 from draftproof.targets.hf import HFTarget
+from tests.drafters.learned import tiny
 from tests.drafters.learned.tiny import config_method, write_drafter
 from tests.engine.requests import CHAIN, Bench
 from tests.targets.models import random_ids, tiny_model
 
 TOKENS, NUM_LAYERS = 3, 4
+CHAINS = {"num_layers": tiny.NUM_LAYERS}
+"""Of a target for tiny chain drafters, whose deepest tap is further down."""
 PARAMS = [
     SamplingParams(temperature=3.0, seed=1, max_tokens=44, detokenize=False),
     SamplingParams(temperature=0, max_tokens=28, detokenize=False),
@@ -35,9 +38,21 @@ OTHERS = [
 PROMPTS = [random_ids(4 + 5 * index, seed=index) for index in range(5)]
 
 
-def target_of(num_slots: int = 3, *, device: str = "cpu", dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    model = tiny_model("llama", dtype, num_hidden_layers=NUM_LAYERS, initializer_range=0.15)
+def target_of(
+    num_slots: int = 3,
+    *,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    num_layers: int = NUM_LAYERS,
+    **options: Any,
+) -> Any:
+    model = tiny_model("llama", dtype, num_hidden_layers=num_layers, initializer_range=0.15)
     return HFTarget(model.to(device), num_slots=num_slots, static=True, **options)
+
+
+def sizes_for(method: str | None) -> dict[str, int]:
+    """Options of a target that the drafter can be of."""
+    return CHAINS if method in ("eagle3", "mtp") else {}
 
 
 def bench_of(target: Any, method: str | None, folder: Path, *, ahead: bool, **engine: Any) -> Bench:

@@ -24,6 +24,7 @@ from tests.engine.ahead.running import (
     drafted,
     endings,
     said,
+    sizes_for,
     target_of,
     texts,
 )
@@ -35,10 +36,11 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("drafters")
 
 
-@pytest.mark.parametrize("method", [None, "dflash", "dspark", "dspark half"])
+@pytest.mark.parametrize("method", [None, "dflash", "dspark", "dspark half", "eagle3", "mtp"])
 def test_ahead_says_what_steps_say_that_are_waited_for(folder, method):
-    waited = said(bench_of(target_of(), method, folder, ahead=False))
-    bench = bench_of(target_of(), method, folder, ahead=True)
+    sizes = sizes_for(method)
+    waited = said(bench_of(target_of(**sizes), method, folder, ahead=False))
+    bench = bench_of(target_of(**sizes), method, folder, ahead=True)
     ahead = said(bench)
     assert bench.engine.ahead.num_steps > 15
     assert (texts(ahead), endings(ahead)) == (texts(waited), endings(waited))
@@ -55,10 +57,10 @@ def test_ahead_says_what_steps_say_that_are_waited_for(folder, method):
         assert sum(sum(accepted) for _, accepted in drafted(ahead)) > 4
 
 
-@pytest.mark.parametrize("method", ["dflash", "dspark"])
+@pytest.mark.parametrize("method", ["dflash", "dspark", "eagle3", "mtp"])
 def test_invariant_targets_say_the_same_with_speculation_on_and_off_alone_and_together(folder, method):
     def target():
-        return target_of(invariant=True, width=3 * (TOKENS + 1))
+        return target_of(invariant=True, width=3 * (TOKENS + 1), **sizes_for(method))
 
     expected = texts(said(bench_of(target(), None, folder, ahead=False)))
     plain = bench_of(target(), None, folder, ahead=True)
@@ -94,6 +96,19 @@ def test_what_is_asked_of_drafts_is_honoured_or_left_to_the_host(folder, change)
     llm.engine.ahead = AheadLoop(llm.target, llm.drafter, llm.engine.scheduler)
     llm.generate([PROMPTS[0]], PARAMS[0])
     assert llm.engine.ahead.num_steps == 0
+
+
+@pytest.mark.parametrize("method", ["eagle3", "mtp"])
+def test_a_chain_waits_for_a_second_token(folder, method):
+    """Its first entry reads a token and the feature of the one before."""
+    found = []
+    for ahead in (False, True):
+        bench = bench_of(target_of(**sizes_for(method)), method, folder, ahead=ahead)
+        request = bench.add([3], PARAMS[0])
+        bench.run()
+        found.append(texts([request]))
+    assert found[0] == found[1]
+    assert bench.engine.ahead.num_steps > 8
 
 
 def test_what_auto_tries_out_is_waited_for(folder, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 
 from draftproof.drafters.learned.following import FollowingBlock
+from draftproof.drafters.learned.following_chain import FollowingChain
 from draftproof.engine.ahead import loop
 from draftproof.engine.ahead.draws import Draws
 from draftproof.engine.ahead.loop import AheadLoop
@@ -70,6 +71,37 @@ def leave_the_drafters_context_behind(patch):
         "__call__",
         lambda block, newest, starts, fed, *rest: call(block, newest, starts, fed * 0, *rest),
     )
+
+
+def changed_chain(patch, change):
+    call = FollowingChain.__call__
+    patch.setattr(FollowingChain, "__call__", lambda chain, *given: call(chain, *change(*given)))
+
+
+def leave_a_chains_entries_behind(patch):
+    changed_chain(patch, lambda newest, starts, fed, *rest: (newest, starts, starts - 1, *rest))
+
+
+def read_tokens_of_the_position_before(patch):
+    changed_chain(patch, lambda *given: (*given[:4], given[4].roll(1, dims=1), *given[5:]))
+
+
+def begin_without_the_last_entry(patch):
+    patch.setattr(FollowingChain, "num_behind", 2)
+
+
+def let_entries_see_what_follows(patch):
+    forward = FollowingChain._forward
+
+    def ahead(chain, ids, starts, *rest):
+        kept, chain._columns = chain._columns, chain._columns.clone()
+        chain._columns[1:] -= 1
+        try:
+            return forward(chain, ids, starts, *rest)
+        finally:
+            chain._columns = kept
+
+    patch.setattr(FollowingChain, "_forward", ahead)
 
 
 def say_too_much_of_the_drafters_context(patch):
@@ -176,6 +208,10 @@ MUTANTS = {
     leave_the_drafters_context_behind: "together",
     say_too_much_of_the_drafters_context: "together",
     read_one_key_too_few: "together",
+    leave_a_chains_entries_behind: "chains",
+    read_tokens_of_the_position_before: "chains",
+    begin_without_the_last_entry: "chains",
+    let_entries_see_what_follows: "chains",
     keep_a_length_for_good: "lengths",
     tell_the_policy_nothing: "lengths",
     count_copies_as_requests: "filled up",

@@ -69,6 +69,7 @@ class ChainDrafter:
         going = [turn for turn in turns if not turn.is_done]
         if going:
             self._read_context(going)
+            self._score(going)
         while going:
             self._draw(going)
             going = [turn for turn in going if not turn.is_done]
@@ -119,7 +120,6 @@ class ChainDrafter:
         for turn in turns:
             slot, context_ids = turn.request.slot, turn.request.context_ids
             self.context.extend(slot, context_ids[self.context.num_cached(slot) :])
-        self._score(turns)
 
     def _extend(self, turns: Sequence[Turn]) -> None:
         """The entry of the token just drafted, from the entry before's own hidden state."""
@@ -130,6 +130,11 @@ class ChainDrafter:
         for row, turn in enumerate(turns):
             turn.hidden, turn.logits = recycled[row, 0], outputs[row, 0]
         self._score(turns)
+
+    @torch.no_grad()
+    def cache_context(self, requests: Sequence[DraftRequest]) -> None:
+        """Write the entries of committed positions that aren't there; contexts have two tokens or more."""
+        self._read_context([Turn(request, 0) for request in requests])
 
     def law_source(self) -> LawSource:
         """Trees' laws: a forward for each round, over the new nodes alone."""

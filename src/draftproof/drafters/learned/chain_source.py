@@ -47,6 +47,7 @@ class ChainSource:
         if not going:
             return [None] * len(requests)
         self.drafter._read_context(going)
+        self.drafter._score(going)
         for turn in going:
             if turn.hidden is not None:
                 self._hidden[turn.request.slot] = {ROOT: turn.hidden}

@@ -15,8 +15,10 @@ from typing import Protocol
 
 import torch
 
+from draftproof.config import MAX_SPECULATIVE_TOKENS
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.learned.block_drafter import BlockDrafter, FactorisedDrafter
+from draftproof.drafters.learned.chain_drafter import ChainDrafter
 from draftproof.drafters.learned.lean_block import LeanBlock, is_lean
 from draftproof.targets.static.following import reals
 
@@ -30,8 +32,10 @@ class Draw(Protocol):
 
 
 def follows(drafter: Drafter | None) -> bool:
-    """Can the device drive it? A block drafter of plain layers whose slots are independent, or look back by a Markov
-    head alone, with drafts of full length."""
+    """Can the device drive it? Chain drafters; a block drafter of plain layers whose slots are independent, or look
+    back by a Markov head alone, with drafts of full length."""
+    if type(drafter) is ChainDrafter:
+        return True
     if type(drafter) not in (BlockDrafter, FactorisedDrafter):
         return False
     assert isinstance(drafter, BlockDrafter)
@@ -40,8 +44,16 @@ def follows(drafter: Drafter | None) -> bool:
     return drafter.confidence_threshold == 0 and not looks_back and is_lean(model)
 
 
+def most_drafts(drafter: Drafter) -> int:
+    """How many tokens it drafts at the most, where the device drives it."""
+    return drafter.layout.num_drafts if isinstance(drafter, BlockDrafter) else MAX_SPECULATIVE_TOKENS
+
+
 class FollowingBlock:
     """Drafts of `num_drafts` tokens for each of `num_requests` slots, over caches of `num_keys` columns."""
+
+    num_behind = 0
+    """Entries of a context that the first call writes."""
 
     def __init__(self, drafter: BlockDrafter, *, num_requests: int, num_drafts: int, num_keys: int) -> None:
         self.drafter, self._num_drafts = drafter, num_drafts
@@ -70,9 +82,18 @@ class FollowingBlock:
             self._known = list(slots)
 
     def __call__(
-        self, newest: torch.Tensor, starts: torch.Tensor, fed: torch.Tensor, source: torch.Tensor, draw: Draw
+        self,
+        newest: torch.Tensor,
+        starts: torch.Tensor,
+        fed: torch.Tensor,
+        source: torch.Tensor,
+        recent: torch.Tensor,
+        draw: Draw,
     ) -> torch.Tensor:
-        """newest, starts, fed, source [requests]: ids [requests, num_drafts]. source: as a following forward's."""
+        """newest, starts, fed, source [requests]: ids [requests, num_drafts]. source: as a following forward's.
+
+        recent: the tokens from position fed + 1 on, which a block doesn't look at.
+        """
         drafter, model, vocab = self.drafter, self.drafter.model, self.drafter.ends.vocab
         is_real = reals(source)
         self._extend(fed, is_real)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from draftproof.core import Draft, Outcome
-from draftproof.drafters.learned.following import follows
+from draftproof.drafters.learned.following import follows, most_drafts
 from draftproof.engine.ahead.draws import Draws, kinds_of, widened
 from draftproof.engine.ahead.lengths import agreed_length, few, num_steps
 from draftproof.engine.ahead.step import AheadStep, Report
@@ -32,6 +32,7 @@ from draftproof.kernels import Requests
 
 if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
+    from draftproof.drafters.learned.chain_drafter import ChainDrafter
     from draftproof.targets.hf import HFTarget
 
 MOST_STEPS: Final = 32
@@ -54,7 +55,7 @@ class AheadLoop:
 
     def __init__(self, target: HFTarget, drafter: Any, scheduler: Scheduler) -> None:
         self._target, self._scheduler = target, scheduler
-        self._drafter: BlockDrafter | None = drafter if follows(drafter) else None
+        self._drafter: BlockDrafter | ChainDrafter | None = drafter if follows(drafter) else None
         self._is_plain = drafter is None
         self._members: list[Member] = []
         self._launched: list[int] = []
@@ -126,6 +127,9 @@ class AheadLoop:
         if not all(turn.is_pass and turn.num_context == 1 for turn in turns):
             return None
         if any(turn.num_asked for turn in turns):
+            # A drafter's first entry may take a token and the one before it.
+            if min(request.num_cached for request in requests) == 0:
+                return None
             num_drafts = None if self._drafter is None else agreed_length(turns, self._most_drafts(len(turns)))
         else:
             num_drafts = 0 if self._is_plain or all(request.length_policy is None for request in requests) else None
@@ -137,7 +141,7 @@ class AheadLoop:
     def _most_drafts(self, num_requests: int) -> int:
         """Of each request: what the drafter makes, and a forward of fixed shape has room for."""
         assert self._drafter is not None
-        most, num_tokens = self._drafter.layout.num_drafts, self._target.shapes.num_tokens
+        most, num_tokens = most_drafts(self._drafter), self._target.shapes.num_tokens
         return most if num_tokens is None else min(most, num_tokens // num_requests - 1)
 
     def _runs_ahead(self, request: Request) -> bool:

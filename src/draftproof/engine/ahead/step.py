@@ -2,8 +2,9 @@
 
 A batch of fewer requests is filled up with copies of its first one, so that few sizes of batches need a graph.
 
-State, a number for each request: the newest committed token, its position (`starts`, as many as the slot has entries
-that count), and up to where the drafter's context is cached (`fed`). Each run moves it on and writes a report.
+State, numbers for each request: the newest committed token, its position (`starts`, as many as the slot has entries
+that count), up to where the drafter's context is cached (`fed`), and the tokens from position fed + 1 on (`recent`).
+Each run moves it on and writes a report.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 import torch
 
 from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.chain_drafter import ChainDrafter
 from draftproof.drafters.learned.following import FollowingBlock
+from draftproof.drafters.learned.following_chain import FollowingChain
 from draftproof.engine.ahead.draws import Draws
 from draftproof.targets.hf import HFTarget
 
@@ -37,17 +40,22 @@ class AheadStep:
     """
 
     def __init__(
-        self, target: HFTarget, drafter: BlockDrafter | None, draws: Draws, *, num_requests: int, num_drafts: int,
-        num_keys: int, pool: Any = None,
+        self, target: HFTarget, drafter: BlockDrafter | ChainDrafter | None, draws: Draws, *, num_requests: int,
+        num_drafts: int, num_keys: int, pool: Any = None,
     ) -> None:  # fmt: skip
         device = target.device
         self.width, self.draws, self.num_keys = num_drafts + 1, draws, num_keys
         self._forward = target.following(num_requests, self.width, num_keys)
-        self._block: FollowingBlock | None = None
+        self._drafter: FollowingBlock | FollowingChain | None = None
         if drafter is not None and num_drafts:
-            self._block = FollowingBlock(drafter, num_requests=num_requests, num_drafts=num_drafts, num_keys=num_keys)
-        self._state = torch.zeros(3, num_requests, dtype=torch.int32, device=device)
-        self._newest, self._starts, self._fed = self._state.unbind(0)
+            sizes = {"num_requests": num_requests, "num_drafts": num_drafts, "num_keys": num_keys}
+            if isinstance(drafter, ChainDrafter):
+                self._drafter = FollowingChain(drafter, **sizes)
+            else:
+                self._drafter = FollowingBlock(drafter, **sizes)
+        self._state = torch.zeros(3 + self.width, num_requests, dtype=torch.int32, device=device)
+        self._newest, self._starts, self._fed = self._state[:3].unbind(0)
+        self._recent = self._state[3:].T
         self._num_requests = self._num_real = num_requests
         self._source = torch.arange(num_requests, device=device)
         self._report = torch.zeros(num_requests, 2 + self.width + num_drafts, dtype=torch.int32, device=device)
@@ -63,7 +71,7 @@ class AheadStep:
     @property
     def buffers(self) -> tuple[int, ...]:
         """Where the caches lie that it was made for."""
-        return (*self._forward.buffers, *(() if self._block is None else self._block.buffers))
+        return (*self._forward.buffers, *(() if self._drafter is None else self._drafter.buffers))
 
     @property
     def is_current(self) -> bool:
@@ -75,15 +83,17 @@ class AheadStep:
         self.place(slots)
         self._num_real = len(slots)
         self._source.copy_(torch.tensor(self._filled_up(range(self._num_real))))
-        state = [self._filled_up(values) for values in (newest, starts, starts)]
-        self._state.copy_(torch.tensor(state, dtype=torch.int32))
+        num_behind = 0 if self._drafter is None else self._drafter.num_behind
+        fed = [start - num_behind for start in starts]
+        state = [self._filled_up(values) for values in (newest, starts, fed, newest)]
+        self._state[:4].copy_(torch.tensor(state, dtype=torch.int32))
 
     def place(self, slots: Sequence[int]) -> None:
         """Where the cache has the slots now."""
         slots = self._filled_up(slots)
         self._forward.use(slots)
-        if self._block is not None:
-            self._block.use(slots)
+        if self._drafter is not None:
+            self._drafter.use(slots)
 
     def _filled_up(self, values: Sequence[int]) -> list[int]:
         return [*values, *[values[0]] * (self._num_requests - len(values))]
@@ -120,12 +130,13 @@ class AheadStep:
         starts = self._starts
         tokens = self._newest[:, None]
         drafts = tokens[:, :0]
-        if self._block is not None:
-            drafts = self._block(
+        if self._drafter is not None:
+            drafts = self._drafter(
                 self._newest,
                 starts,
                 self._fed,
                 self._source,
+                self._recent,
                 lambda logits, first: self.draws.draw(logits, starts, first),
             )
             tokens = torch.cat([tokens, drafts.int()], dim=1)
@@ -135,6 +146,7 @@ class AheadStep:
         self._report[:, 2 : 2 + self.width] = emitted
         self._report[:, 2 + self.width :] = drafts
         self._fed.copy_(starts)
+        self._recent.copy_(emitted)
         # A faulty row has no token: whatever its request does next is not looked at.
         self._newest.copy_(emitted.gather(1, num_accepted[:, None].long())[:, 0].clamp(min=0))
         starts += num_accepted + 1
