@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from draftproof.targets.base import ScoreRequest
 from draftproof.targets.static import attention, reference
 from draftproof.targets.static.attention import Attention, Shape
 from draftproof.targets.static.following import ChainTables
@@ -86,6 +87,27 @@ def test_a_query_has_the_same_bits_in_any_row():
         found.append(attend.launch(query, keys, values, tables, 0.3))
     # Token 0 reads slot 0 up to itself in both, in a row of five tokens and in one of its own.
     assert torch.equal(found[0][0], found[1][0])
+
+
+def test_many_splits_have_the_same_bits_in_any_bucket(monkeypatch):
+    """Up to 19 of 16 keys: more than are brought together at once."""
+    monkeypatch.setattr(attention, "INVARIANT_SPLIT", 16)
+    monkeypatch.setattr(attention, "MERGED_TOGETHER", 8)
+    source = torch.Generator().manual_seed(17)
+    shape, width = Shape(4, 2, 8, 8, None), attention.most_tokens(2)
+    query = torch.randn(96, 4, 8, generator=source)
+    keys, values = (torch.randn(2, 2048, 8, generator=source) for _ in range(2))
+    plan = plan_of([ScoreRequest(0, tuple(range(3))), ScoreRequest(1, (5,))], [300, 40], [512, 0], width, paths=True)
+    found = []
+    for num_keys in (512, 1024):
+        tables = Tables(Bucket(96, width, 4, num_keys, Kind.CHAIN, 0, True), DEVICE)
+        tables.fill(plan)
+        attend = Attention(shape, tables.bucket, DEVICE, invariant=True)
+        assert attend.num_splits == num_keys // 16
+        found.append(attend.launch(query, keys, values, tables, 0.3)[:4])
+        expected = reference.attend(query, keys, values, tables, 0.3, None)[:4]
+        torch.testing.assert_close(found[-1], expected, rtol=0, atol=2e-6)
+    assert torch.equal(*found)
 
 
 def heads_of(norms: bool, num_heads: int, kv_heads: int, dim: int) -> Heads:

@@ -151,7 +151,7 @@ class KernelOperations:
             joined, cos, sin, query_norm.weight, key_norm.weight, columns, query, keys, values,
             query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
             values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads, DIM=heads.dim,
-            HALF=half, TOGETHER=together, NORMS=norms, num_warps=max(together * half // 256, 1),
+            HALF=half, TOGETHER=together, NORMS=norms, num_warps=max(together * half // 128, 1),
         )  # fmt: skip
         return query
 
