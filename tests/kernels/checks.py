@@ -41,30 +41,42 @@ def check_noise(kernels):
 
 
 def check_slots(kernels):
-    """Quads of one slot in eight tiles of one split, whose bounds promise more than they hold.
+    """Eight quads of one slot, whose bounds promise more than they hold: each in a tile of its own, or four in a tile.
 
     A quad promises by its smallest word and is given its logit at its largest, but for the one that must win: the
     second or the third by what they promise.
     """
-    num_rows, tile, num_tiles = 3, 256, 8
+    num_rows, part, num_parts = 3, 256, 8
     for rank in (1, 2):
         rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device="cpu")
         requests = kernels.Requests.of([SamplingParams()] * num_rows, [4] * num_rows, device="cpu")
-        words = reference.field(rows, requests, tile * num_tiles).reshape(num_rows, num_tiles, tile)[:, :, 20:24]
-        logits, expected = torch.full((num_rows, tile * num_tiles), -20.0), []
+        words = reference.field(rows, requests, part * num_parts).reshape(num_rows, num_parts, part)[:, :, 20:24]
+        logits, expected = torch.full((num_rows, part * num_parts), -20.0), []
         for row in range(num_rows):
             order = words[row].min(dim=1).values.argsort().tolist()
             lanes = words[row].argmax(dim=1).tolist()
             lanes[order[rank]] = int(words[row, order[rank]].argmin())
-            ids = [tile * index + 20 + lane for index, lane in enumerate(lanes)]
+            ids = [part * index + 20 + lane for index, lane in enumerate(lanes)]
             logits[row, [ids[index] for index in order[: rank + 1]]] = 10.0
             expected.append(ids[order[rank]])
         rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device=DEVICE)
         requests = kernels.Requests.of([SamplingParams()] * num_rows, [4] * num_rows, device=DEVICE)
         logits = logits.bfloat16().to(DEVICE)
-        assert reference.draw(logits, rows, requests, tile * num_tiles).tolist() == expected
-        kernel = kernels.KeyedKernel(logits, rows, tile * num_tiles, splits=1)
-        assert kernel(logits, rows, requests).token_ids[:, 0].tolist() == expected
+        assert reference.draw(logits, rows, requests, part * num_parts).tolist() == expected
+        for tile, splits in ((256, 1), (1024, 1), (1024, 2)):
+            kernel = kernels.KeyedKernel(logits, rows, part * num_parts, tile=tile, splits=splits)
+            assert kernel(logits, rows, requests).token_ids[:, 0].tolist() == expected
+
+
+def check_peaked_rows(kernels):
+    """Likely tokens whose quads share a slot of one tile, as those of a comma, a full stop and "the" may."""
+    logits, starts = logits_of(12, 1024, spread=2.0), list(range(12))
+    logits[:, [28, 284, 540, 796]] = logits_of(12, 4, spread=1.0, seed=4) + 11.0
+    for params in (SamplingParams(temperature=0.7), SamplingParams(temperature=1.0, top_p=0.6)):
+        rows = kernels.Rows.of_drafts(starts, [[]] * 12, device=DEVICE)
+        requests = kernels.Requests.of([params] * 12, starts, device=DEVICE)
+        token_ids = kernels.KeyedKernel(logits, rows, 1024, tile=1024)(logits, rows, requests).token_ids[:, 0]
+        assert token_ids.tolist() == reference.draw(logits, rows, requests, 1024).tolist()
 
 
 def check_tiles(kernels):

@@ -46,9 +46,12 @@ MUTANTS = {
     ),
     "the rest of a slot forgotten": Mutant(
         "device/race.py",
-        "unscored = score_of_bound(highest(rest))",
-        'unscored = tl.full((), -float("inf"), tl.float32)',
+        "score_of_bound(highest(second)), score_of_bound(highest(rest))",
+        'score_of_bound(highest(second)), tl.full((), -float("inf"), tl.float32)',
         checks.check_slots,
+    ),
+    "the rest of a slot asked only after its second quad": Mutant(
+        "device/race.py", "tl.maximum(unscored, left)", "unscored", checks.check_slots
     ),
     "a beaten quad forgotten": Mutant(
         "device/race.py", "second_at = tl.where(beaten > second, beaten_at, second_at)", "pass", checks.check_slots

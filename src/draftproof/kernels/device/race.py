@@ -125,13 +125,15 @@ def finished(row, quads_ptr, slots, noise, scale, vocab_size, PACKED: tl.constex
     faulty = tl.max((best != best).to(tl.int32), 0) > 0
     found = scored(row, quads_ptr, best_at, noise, scale, nothing_found(), vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED,
                    HAS_SPECIAL)  # fmt: skip
-    unscored = score_of_bound(highest(second))
+    unscored, left = score_of_bound(highest(second)), score_of_bound(highest(rest))
     needed = found[0][0]
     if MASS:
         needed = found[0][1]
     if (unscored >= needed) & (unscored > -float("inf")):
         found = scored(row, quads_ptr, second_at, noise, scale, found, vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED,
                        HAS_SPECIAL)  # fmt: skip
-        unscored = score_of_bound(highest(rest))
+        unscored = left
+    # Of two quads in one tile the worse is left to `rest`, however little the slot's second one promises.
+    unscored = tl.maximum(unscored, left)
     scores = found[0]
     return ((scores[0], scores[1], tl.maximum(scores[2], unscored)), found[1], found[2]), faulty
