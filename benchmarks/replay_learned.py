@@ -61,10 +61,11 @@ def write_drafters(folder: Path) -> None:
         config = json.loads(path.read_text(encoding="utf-8"))
         if "block_size" in config:
             path.write_text(json.dumps(config | {"block_size": 16}), encoding="utf-8")
-    _write_second(folder / "dflash 2")
+    write_second(folder / "dflash 2")
 
 
-def _write_second(folder: Path) -> None:
+def write_second(folder: Path) -> None:
+    """A dflash 2 in the packaging of z-lab, which drafts 15 tokens."""
     checkpoint, generator = Checkpoint(own.FOLDER / "dflash"), torch.Generator().manual_seed(1)
     config = checkpoint.config
     layers = config["transformer_layer_config"]
@@ -163,7 +164,8 @@ def main() -> None:
                 key = tuple(record.pop(name) for name in ("dtype", "method", "chain", "temperature"))
                 before = cells.setdefault(key, dict.fromkeys(record, 0))
                 cells[key] = {name: before[name] + value for name, value in record.items()}
-            print(number, round(time.perf_counter() - began), file=sys.stderr, flush=True)
+            sums = {name: sum(counts[name] for counts in cells.values()) for name in ("texts", "tokens", "different")}
+            print(number, round(time.perf_counter() - began), sums, file=sys.stderr, flush=True)
     rows = [
         {"dtype": dtype, "method": method, "chain": chain, "temperature": temperature} | counts
         for (dtype, method, chain, temperature), counts in sorted(cells.items())

@@ -66,7 +66,8 @@ def train(
 
 @contextmanager
 def _process_group(world: int, device: torch.device) -> Iterator[None]:
-    if world == 1:
+    # A caller's own group is used, and left to it.
+    if world == 1 or torch.distributed.is_initialized():
         yield
         return
     torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")

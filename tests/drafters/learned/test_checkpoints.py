@@ -204,6 +204,10 @@ def test_shards_and_pickles(target, tmp_path):
             (place / "config.json").write_text((folder / "config.json").read_text())
         weights.append(load("eagle3", place, target).model.state_dict())
     assert all(torch.equal(weights[0][name], other[name]) for other in weights[1:] for name in weights[0])
+    for file in (shards / "b.safetensors", pickled / "pytorch_model.bin"):
+        file.write_bytes(file.read_bytes()[:-50])
+        with pytest.raises(ModelError, match=rf"{file.name} is truncated or damaged .*get the file anew"):
+            load("eagle3", file.parent, target)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -213,7 +217,7 @@ def test_wrong_target(method, target, tmp_path):
     if method == "mtp":
         retensor(folder, _rename_layer)
         with pytest.raises(
-            ModelError, match=r"holds no MTP layer for a target of 6 layers.*it has model.layers.9.eh_proj"
+            ModelError, match=r"holds no MTP layer for a target of 6 layers.*it has model.layers.9.eh_proj.*train one"
         ):
             load(method, folder, target)
         return
@@ -221,20 +225,24 @@ def test_wrong_target(method, target, tmp_path):
         {"target_layer_ids": [1, 9]} if method == "dspark" else {"dflash_config": INNER | {"target_layer_ids": [1, 9]}}
     )  # fmt: skip
     edit(folder, **taps)
-    with pytest.raises(ModelError, match=r"hidden states \[.*10\], and this target has 6 layers"):
+    with pytest.raises(ModelError, match=r"hidden states \[.*10\], and this target has 6 layers; .*train one"):
         load(method, folder, target)
     folder = write_drafter(method, tmp_path / "vocabulary", vocab_size=VOCAB_SIZE + 8)
-    with pytest.raises(ModelError, match="vocabulary has 72 tokens, the target's 64"):
+    with pytest.raises(
+        ModelError, match=r"vocabulary has 72 tokens, the target's 64; .*load it with that one, or train"
+    ):
         load(method, folder, target)
     folder = write_drafter(method, tmp_path / "width", hidden_size=48)
-    with pytest.raises(ModelError, match="hidden size is 48.*embedding.*32"):
+    with pytest.raises(ModelError, match="hidden size is 48.*embedding.*32; .*load it with that one"):
         load(method, folder, target)
     folder = write_drafter(method, tmp_path / "embedding")
     table = target.model.get_input_embeddings().weight.detach().clone()
     retensor(folder, lambda tensors: tensors.update({"embed_tokens.weight": table}))
     load(method, folder, target)
     retensor(folder, lambda tensors: tensors.update({"embed_tokens.weight": table + 0.3}))
-    with pytest.raises(ModelError, match="embed_tokens.weight holds other numbers than this target's embedding"):
+    with pytest.raises(
+        ModelError, match="embed_tokens.weight holds other numbers than this target's embedding; .*train"
+    ):
         load(method, folder, target)
     retensor(folder, lambda tensors: tensors.update({"embed_tokens.weight": table[:9].clone()}))
     with pytest.raises(ModelError, match=r"embed_tokens.weight has shape \(9, 32\), and this target's.*\(64, 32\)"):

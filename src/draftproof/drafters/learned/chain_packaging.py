@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from draftproof.drafters.learned.checkpoint import Checkpoint
-from draftproof.drafters.learned.layout import ChainLayout
+from draftproof.drafters.learned.layout import OTHER_TARGET, ChainLayout
 from draftproof.errors import ModelError, UnsupportedModelError
 
 Rename = Callable[[str], str | None]
@@ -50,7 +50,7 @@ def eagle3_layout(checkpoint: Checkpoint, num_target_layers: int) -> tuple[Mappi
     if not taps or not all(isinstance(tap, int) and 0 <= tap <= num_target_layers for tap in taps):
         raise ModelError(
             f"{where}: the drafter reads the target's hidden states {taps}, and this target has {num_target_layers} "
-            "layers; the drafter was made for another target"
+            f"layers; {OTHER_TARGET}"
         )
     if packaging == "EAGLE/SpecForge" and not config.get("norm_output", True):
         raise UnsupportedModelError(f"{where}: norm_output=false in SpecForge's packaging is not supported")
@@ -104,7 +104,7 @@ def mtp_layout(checkpoint: Checkpoint, num_target_layers: int) -> tuple[ChainLay
         found = f"; it has {elsewhere[0]}" if elsewhere else ""
         raise ModelError(
             f"{where} holds no MTP layer for a target of {num_target_layers} layers: looked for "
-            f"{prefix}eh_proj.weight, mtp.fc.weight and mtp_layers.0.input_proj.weight{found}"
+            f"{prefix}eh_proj.weight, mtp.fc.weight and mtp_layers.0.input_proj.weight{found}; {OTHER_TARGET}"
         )
     if several:
         raise UnsupportedModelError(f"{where} has several MTP layers; heads of one layer, run again, are supported")

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from draftproof.drafters.learned.checkpoint import Checkpoint
+from draftproof.drafters.learned.layout import OTHER_TARGET
 from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, UnsupportedModelError
 from draftproof.targets.base import TappedTarget
@@ -70,11 +71,10 @@ def check_same_target(checkpoint: Checkpoint, target: TappedTarget) -> None:
         if found != tuple(table.shape):
             raise ModelError(
                 f"{checkpoint.folder}: {name} has shape {found}, and this target's embedding {tuple(table.shape)}; "
-                "the drafter was made for another target"
+                f"{OTHER_TARGET}"
             )
         theirs, ours = checkpoint.tensor(name)[:_NUM_COMPARED].float(), table[:_NUM_COMPARED].float().cpu()
         if not torch.allclose(theirs, ours, rtol=0.05, atol=0.02 * float(ours.abs().max())):
             raise ModelError(
-                f"{checkpoint.folder}: {name} holds other numbers than this target's embedding; "
-                "the drafter was made for another target (or for another version of it)"
+                f"{checkpoint.folder}: {name} holds other numbers than this target's embedding; {OTHER_TARGET}"
             )

@@ -10,6 +10,9 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+OTHER_TARGET: Final = (
+    "the drafter was made for another target: load it with that one, or train one for this target (draftproof train)"
+)
 _ALWAYS: Final = frozenset({"anchor_first", "causal"})
 """Fields whose False says something."""
 

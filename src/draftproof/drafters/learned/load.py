@@ -26,7 +26,7 @@ from draftproof.drafters.learned.drawing import Drawing
 from draftproof.drafters.learned.eagle3 import ChainModel, Eagle3Model
 from draftproof.drafters.learned.head import TargetEnds, check_same_target
 from draftproof.drafters.learned.host_block import HostBlock
-from draftproof.drafters.learned.layout import BlockLayout, tell
+from draftproof.drafters.learned.layout import OTHER_TARGET, BlockLayout, tell
 from draftproof.drafters.learned.lean_block import is_lean
 from draftproof.drafters.learned.modules import Linear
 from draftproof.drafters.learned.mtp import MTPModel
@@ -180,13 +180,12 @@ def check_sizes(keys: Any, draft_vocab_size: int | None, target: TappedTarget, w
     vocab, hidden = int(keys.get("vocab_size", 0)), int(keys.get("hidden_size", 0))
     if vocab != target.vocab_size:
         raise ModelError(
-            f"{where}: the drafter's vocabulary has {vocab} tokens, the target's {target.vocab_size}; "
-            "the drafter was made for another target"
+            f"{where}: the drafter's vocabulary has {vocab} tokens, the target's {target.vocab_size}; {OTHER_TARGET}"
         )
     if hidden != table.shape[1]:
         raise ModelError(
             f"{where}: the drafter's hidden size is {hidden}, and the target's embedding, which it reads, has "
-            f"{table.shape[1]}; the drafter was made for another target"
+            f"{table.shape[1]}; {OTHER_TARGET}"
         )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftproof.drafters.learned.backbone_config import SLIDING
-from draftproof.drafters.learned.layout import BlockLayout
+from draftproof.drafters.learned.layout import OTHER_TARGET, BlockLayout
 from draftproof.drafters.learned.markov import HEAD_TYPES
 from draftproof.errors import ModelError
 
@@ -48,7 +48,7 @@ def block_layouts(
     if not possible:
         raise ModelError(
             f"{where}: the drafter reads the target's hidden states {list(layouts[0].tap_ids)}, and this target has "
-            f"{num_target_layers} layers; the drafter was made for another target"
+            f"{num_target_layers} layers; {OTHER_TARGET}"
         )
     return backbone, possible
 

@@ -1,8 +1,9 @@
 """Settles what a packaging leaves open: each possible layout drafts a few tokens, and the one that is accepted wins.
 
-The target continues a short text greedily, once; then every layout proposes at several places of that text, and its
-score is how many drafted tokens agree before the first that does not. A wrong anchor rule or tap convention agrees
-hardly ever, so a few places are enough. The choice changes speed alone, never the output.
+The target writes a few short texts, once: an opening that is sampled, so that they differ and are its own, and the rest
+greedily. Every layout proposes at several places of these texts, and its score is how many drafted tokens agree before
+the first that does not. A wrong anchor rule agrees far less often; taps that are a layer off hardly matter to some
+drafters, and the likelier layout wins a tie. The choice changes speed alone, never the output.
 """
 
 from __future__ import annotations
@@ -21,26 +22,27 @@ from draftproof.params import SamplingParams
 from draftproof.sampling import History
 from draftproof.targets.base import ScoreRequest, TappedTarget
 
-_PROMPT_LENGTH: Final = 8
-_NUM_CONTINUED: Final = 40
-_PLACES: Final = range(_PROMPT_LENGTH, _PROMPT_LENGTH + _NUM_CONTINUED - 12, 4)
+_NUM_TEXTS: Final = 6
+_NUM_SAMPLED: Final = 8
+_NUM_GREEDY: Final = 32
+_PLACES: Final = range(_NUM_SAMPLED, _NUM_SAMPLED + _NUM_GREEDY - 8, 2)
 
 
 def settled(
     layouts: Sequence[BlockLayout], build: Callable[[BlockLayout], BlockDrafter], target: TappedTarget, where: str
 ) -> BlockDrafter:
-    """The drafter of the only layout, or of the one that the probe chose. Slot 0 of the target must be empty.
+    """The drafter of the only layout, or of the one that the probe chose. The target's slots are emptied.
 
     Raises ModelError where no layout fits the checkpoint.
     """
     if len(layouts) == 1:
         return build(layouts[0])
-    token_ids = _greedy_text(target)
+    texts = _texts(target)
     scores: list[tuple[float, BlockLayout]] = []
     failure: ModelError | None = None
     for layout in layouts:
         try:
-            scores.append((_agreeing(build(layout), target, token_ids), layout))
+            scores.append((_agreeing(build(layout), target, texts), layout))
         except ModelError as error:
             failure = error
     if not scores:
@@ -53,15 +55,25 @@ def settled(
 
 
 @torch.no_grad()
-def _greedy_text(target: TappedTarget) -> list[int]:
-    """A few token ids of the lower vocabulary and the target's greedy continuation of them."""
-    token_ids = [(7 * index + 3) % target.vocab_size for index in range(_PROMPT_LENGTH)]
-    target.prefill(0, token_ids[:-1])
-    for _ in range(_NUM_CONTINUED):
-        logits = target.score([ScoreRequest(0, (token_ids[-1],))])[0]
-        token_ids.append(int(logits[0].argmax()))
-    target.release(0)
-    return token_ids
+def _texts(target: TappedTarget) -> list[list[int]]:
+    """Each begins with the token that texts begin with, or with token 0, and has the same length."""
+    config: Any = target.model.config.get_text_config(decoder=True)
+    first = getattr(config, "bos_token_id", None)
+    texts = [[first if isinstance(first, int) else 0] for _ in range(_NUM_TEXTS)]
+    generators = [torch.Generator().manual_seed(index) for index in range(_NUM_TEXTS)]
+    for begin in range(0, _NUM_TEXTS, target.num_slots):
+        here = range(begin, min(begin + target.num_slots, _NUM_TEXTS))
+        for index in here:
+            target.release(index - begin)
+        for place in range(_NUM_SAMPLED + _NUM_GREEDY):
+            logits = target.score([ScoreRequest(index - begin, (texts[index][-1],)) for index in here])
+            for index, rows in zip(here, logits, strict=True):
+                row = rows[0].float().cpu()
+                drawn = torch.multinomial(torch.softmax(row, -1), 1, generator=generators[index])
+                texts[index].append(int(drawn) if place < _NUM_SAMPLED else int(row.argmax()))
+        for index in here:
+            target.release(index - begin)
+    return texts
 
 
 def greedy_request(drafter: BlockDrafter, context_ids: list[int], slot: int = 0) -> DraftRequest:
@@ -72,17 +84,21 @@ def greedy_request(drafter: BlockDrafter, context_ids: list[int], slot: int = 0)
     )
 
 
-def _agreeing(drafter: BlockDrafter, target: TappedTarget, token_ids: list[int]) -> float:
+def _agreeing(drafter: BlockDrafter, target: TappedTarget, texts: Sequence[list[int]]) -> float:
     """Mean number of drafted tokens that agree with the text before the first that does not."""
     total = 0
-    target.prefill(0, token_ids[: _PLACES[0]])
-    for place in _PLACES:
-        target.prefill(0, token_ids[target.length(0) : place])
-        [draft] = drafter.propose([greedy_request(drafter, token_ids[: place + 1])])
-        drafted = draft.token_ids
-        following: Any = token_ids[place + 1 : place + 1 + len(drafted)]
-        total += next((i for i, pair in enumerate(zip(drafted, following, strict=False)) if pair[0] != pair[1]),
-                      len(following))  # fmt: skip
-    target.release(0)
-    drafter.release(0)
-    return total / len(_PLACES)
+    for token_ids in texts:
+        target.prefill(0, token_ids[: _PLACES[-1]])
+        for place in reversed(_PLACES):
+            reached = target.reachable(0, place)
+            target.rewind(0, reached)
+            target.prefill(0, token_ids[reached:place])
+            [draft] = drafter.propose([greedy_request(drafter, token_ids[: place + 1])])
+            drafted, following = draft.token_ids, token_ids[place + 1 :]
+            pairs = enumerate(zip(drafted, following, strict=False))
+            total += next(
+                (index for index, (ours, theirs) in pairs if ours != theirs), min(len(drafted), len(following))
+            )
+        target.release(0)
+        drafter.release(0)
+    return total / (len(texts) * len(_PLACES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from draftproof.drafters.learned.checkpoint import Checkpoint
+from draftproof.drafters.learned.layout import OTHER_TARGET
 from draftproof.errors import ModelError
 
 
@@ -20,7 +21,7 @@ class VocabMap:
             wrong = int(token_ids.max()) if int(token_ids.min()) >= 0 else int(token_ids.min())
             raise ModelError(
                 f"{where}: d2t maps a draft token to {wrong}, and the target's ids are 0 to {vocab_size - 1}; "
-                "the drafter was made for another target"
+                f"{OTHER_TARGET}"
             )
         self.token_ids, self.vocab_size = token_ids, vocab_size
         self._there: torch.Tensor | None = None
