@@ -1,6 +1,6 @@
 """Invariant execution on a device: tokens with speculation on and off, and with other requests beside them.
 
-    python -m benchmarks.gpu_replay [--device cuda] [--num-tokens 100000] [--methods dspark dflash] [--requests 16]
+    python -m benchmarks.gpu_replay [--device cuda] [--num-tokens 100000] [--methods dspark eagle3] [--requests 16]
 
 The default model in bfloat16 under `invariant`, a fixed shape of `requests` times 8 tokens. Every round decodes as many
 prompts together, plainly and then with a learned drafter that runs ahead of the host, in another order of the batch;
@@ -39,8 +39,10 @@ def say(text: str) -> None:
 class Replay:
     """One target, decoded in all ways."""
 
-    def __init__(self, device: str, num_requests: int, num_tokens: int, *, invariant: bool) -> None:
-        self._num_requests, self._num_tokens = num_requests, num_tokens
+    def __init__(
+        self, device: str, num_requests: int, num_tokens: int, *, invariant: bool, draft_length: str = "fixed"
+    ) -> None:
+        self._num_requests, self._num_tokens, self._draft_length = num_requests, num_tokens, draft_length
         self._target, self._tokenizer = load_target(
             dtype="bfloat16", device=device, invariant=invariant, num_slots=num_requests,
             width=num_requests * (DRAFTS + 1), max_model_len=1024,
@@ -71,7 +73,7 @@ class Replay:
 
     def _engine(self, method: str) -> LLM:
         if method not in self._engines:
-            config = {"method": method, "num_speculative_tokens": DRAFTS, "draft_length": "fixed"}
+            config = {"method": method, "num_speculative_tokens": DRAFTS, "draft_length": self._draft_length}
             # One drafter's taps at a time.
             self._engines = {method: LLM.from_target(self._target, self._tokenizer, speculative_config=config)}
         return self._engines[method]
@@ -119,13 +121,16 @@ def main() -> int:
     parser.add_argument("--num-tokens", type=int, default=100_000)
     parser.add_argument("--methods", nargs="+", default=["dspark", "dflash"])
     parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--draft-length", default="fixed", choices=["fixed", "auto"])
     parser.add_argument("--length", type=int, default=400, help="tokens of a text")
     parser.add_argument("--free-tokens", type=int, default=10_000, help="compared without invariant execution")
     given = parser.parse_args()
     results: dict[str, Any] = {"device": device_name(given.device), "methods": given.methods}
     for invariant, num_tokens in ((True, given.num_tokens), (False, given.free_tokens)):
         if num_tokens:
-            replay = Replay(given.device, given.requests, given.length, invariant=invariant)
+            replay = Replay(
+                given.device, given.requests, given.length, invariant=invariant, draft_length=given.draft_length
+            )
             results["invariant" if invariant else "free"] = counted(replay, given.methods, num_tokens)
     print(json.dumps(results))
     found = results.get("invariant", {})

@@ -11,6 +11,9 @@ Two guards keep it close to plain decoding on text that can't be guessed (`guard
 lost, and, where n* is 0, probes at intervals that grow. A probe whose tokens are all accepted also halves the weight of
 what was known.
 
+Where steps run ahead of the host a pass and its draft take other times than where they are waited for. Those are
+learned apart, draft and pass as one (`run_ahead`).
+
 Why it is exact: see `length`. It reads the clock, so under exact-law verifiers the same seed may give another text
 in another run; `use_clock=False` takes costs from a fixed table and shares nothing between requests: the
 lengths, and so the text, are then a function of the request and its seed.
@@ -66,6 +69,7 @@ class AutoLength:
         else:
             table = cost_table or [1.0 + FIRST_SLOPE * num_drafted for num_drafted in range(max_tokens + 1)]
             self._costs = FixedCosts(table, draft_token_cost)
+        self._costs_waited, self._costs_ahead = self._costs, LearnedCosts() if use_clock else None
         self._engine_rates = AcceptanceRates() if use_clock else None
         self._budget = LossBudget()
         self._intervals = Intervals()
@@ -74,13 +78,14 @@ class AutoLength:
     def _start_request(self) -> None:
         self._rates = AcceptanceRates(self._engine_rates)
         self._probing: dict[Confidence, Probing] = {}
-        self._probed = self._is_settled = False
+        self._probed = self._is_settled = self._measures = self._is_ahead = False
         self._last_best, self._stretch_every, self._num_since_stretch = 0, FIRST_STRETCH, 0
 
     def for_request(self) -> AutoLength:
         """A new request's policy. With the clock it shares costs, budget and the acceptance prior; else nothing."""
         policy = object.__new__(AutoLength)
-        policy.max_tokens, policy.use_clock, policy._costs = self.max_tokens, self.use_clock, self._costs
+        policy.max_tokens, policy.use_clock, policy._costs = self.max_tokens, self.use_clock, self._costs_waited
+        policy._costs_waited, policy._costs_ahead = self._costs_waited, self._costs_ahead
         policy._engine_rates = self._engine_rates
         policy._budget = self._budget if self.use_clock else LossBudget()
         policy._intervals = self._intervals if self.use_clock else Intervals()
@@ -92,10 +97,41 @@ class AutoLength:
         """Was the last answer of `num_tokens` a length that pays by measured times, and nothing that is tried out?"""
         return self.use_clock and self._is_settled
 
+    @property
+    def measures_plain(self) -> bool:
+        """Was the last answer 0 because a plain pass is to be timed?"""
+        return self._measures
+
+    def run_ahead(self) -> None:
+        """The request's passes run ahead of the host from now on: what such passes cost is what its lengths go by.
+
+        Raises ParameterError without the clock, where lengths must not depend on what runs.
+        """
+        if self._costs_ahead is None:
+            raise ParameterError("use_clock", False, "True where steps run ahead")
+        self._costs, self._is_ahead = self._costs_ahead, True
+
+    def would_draft(self, confidence: Confidence) -> int | None:
+        """What `num_tokens` would answer now, but that nothing is asked; None where it would try something out."""
+        if self._costs.wants_plain_pass:
+            return None
+        best = self._affordable(self._best(confidence), confidence)
+        if best == 0:
+            probing = self._probing_at(confidence)
+            is_due = probing.num_waited + 1 >= probing.interval or not self._rates.has_tried(confidence)
+            return None if is_due else 0
+        return best
+
+    def wait(self, confidence: Confidence) -> None:
+        """A plain pass that this policy wasn't asked about."""
+        if confidence in self._probing:
+            self._probing[confidence].num_waited += 1
+
     def num_tokens(self, confidence: Confidence) -> int:
         """How many tokens to draft now, 0 to max_tokens; see the module."""
         self._probed = self._is_settled = False
-        if self._costs.wants_plain_pass:
+        self._measures = self._costs.wants_plain_pass
+        if self._measures:
             return 0
         best = self._affordable(self._best(confidence), confidence)
         if best > 0:
@@ -126,13 +162,18 @@ class AutoLength:
             self._settle_probe(num_accepted == num_drafted, confidence)
         self._rates.observe(num_drafted, num_accepted, confidence)
 
-    def observe_cost(self, width: int, seconds: float, load: Load = ALONE) -> None:
-        """One target pass over `width` tokens took `seconds`: forward, laws and verification together."""
-        self._costs.observe_pass(width, seconds, load)
+    def observe_cost(self, width: int, seconds: float, load: Load = ALONE, *, ahead: bool = False) -> None:
+        """One target pass over `width` tokens took `seconds`: forward, laws and verification together.
+
+        ahead: it ran ahead of the host, and its draft is within. Of a request whose passes do so others say nothing.
+        """
+        if ahead == self._is_ahead:
+            self._costs.observe_pass(width, seconds, load)
 
     def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: Confidence = None) -> None:
         """Drafting `num_drafted` tokens took `seconds`; lookups, which a confidence tells, are kept apart."""
-        self._costs.observe_draft(num_drafted, seconds, is_lookup=_is_lookup(confidence))
+        if not self._is_ahead:
+            self._costs.observe_draft(num_drafted, seconds, is_lookup=_is_lookup(confidence))
 
     def _stretched(self, best: int, confidence: Confidence) -> int:
         """`best`, or one more when it has been so for long; see the module."""

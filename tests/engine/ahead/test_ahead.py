@@ -1,5 +1,7 @@
 """Steps that run ahead say what steps say that are waited for, whoever joins, leaves or fails, and leave no trace."""
 
+import dataclasses
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -7,14 +9,15 @@ from hypothesis import HealthCheck, given, settings
 
 from draftproof import LLM, SamplingParams
 from draftproof.drafters.auto_length import AutoLength
-from draftproof.engine.ahead.lengths import few
+from draftproof.drafters.costs import LearnedCosts
+from draftproof.engine.ahead.lengths import KEPT_FOR, TIMED_FOR, _common, few
 from draftproof.engine.ahead.loop import AheadLoop
 from draftproof.engine.engine import Engine
 from draftproof.errors import ParameterError
 from draftproof.sampling import SamplerChain
 from draftproof.targets.hf import HFTarget
 from tests.drafters.learned.tiny import write_drafter
-from tests.engine.ahead.lengths import auto_of, keen
+from tests.engine.ahead.lengths import auto_of, keen, stretches_of
 from tests.engine.ahead.running import (
     OTHERS,
     PARAMS,
@@ -111,17 +114,55 @@ def test_a_chain_waits_for_a_second_token(folder, method):
     assert bench.engine.ahead.num_steps > 8
 
 
-def test_what_auto_tries_out_is_waited_for(folder, monkeypatch):
-    params = SamplingParams(temperature=3.0, seed=1, max_tokens=20, ignore_eos=True, detokenize=False)
-    keen(monkeypatch, 2)
-    monkeypatch.setattr(AutoLength, "_stretched", lambda policy, best, confidence: best + 1)
+@pytest.mark.parametrize("best", [0, 2])
+def test_what_auto_tries_out_runs_alone(folder, monkeypatch, best):
+    """A length that may pay, and a probe where none does: one step, after which the policy is asked again."""
+    params = SamplingParams(temperature=3.0, seed=1, max_tokens=60, ignore_eos=True, detokenize=False)
+    keen(monkeypatch, best)
+    if best:
+        monkeypatch.setattr(AutoLength, "_stretched", lambda policy, best, confidence: best + 1)
+    expected = auto_of(folder, ahead=False).generate([PROMPTS[0]], params)[0].outputs[0].token_ids
+    stretches = stretches_of(monkeypatch)
+    llm = auto_of(folder, ahead=True)
+    output = llm.generate([PROMPTS[0]], params)[0]
+    record = output.metrics.speculative_decoding
+    assert output.outputs[0].token_ids == expected
+    assert record["num_spec_steps"] > 0
+    if best:
+        assert set(stretches) == {1}
+        assert record["num_plain_steps"] <= 1
+    else:
+        assert {1, KEPT_FOR} <= set(stretches)
+        assert record["num_plain_steps"] > 2 * record["num_spec_steps"]
+
+
+def test_plain_steps_are_timed_by_few(folder, monkeypatch):
+    params = SamplingParams(temperature=3.0, seed=1, max_tokens=40, ignore_eos=True, detokenize=False)
+    stretches = stretches_of(monkeypatch)
     llm = auto_of(folder, ahead=True)
     llm.generate([PROMPTS[0]], params)
-    assert llm.engine.ahead.num_steps == 0
-    keen(monkeypatch, 0)
+    assert stretches[:2] == [TIMED_FOR, TIMED_FOR]
+
+
+def test_what_steps_cost_that_are_waited_for_is_learned_apart(folder, monkeypatch):
+    params = SamplingParams(temperature=3.0, seed=1, max_tokens=60, ignore_eos=True, detokenize=False)
     llm = auto_of(folder, ahead=True)
+    measured, observe = [], LearnedCosts.observe_pass
+    monkeypatch.setattr(
+        LearnedCosts, "observe_pass", lambda costs, *given: (measured.append(costs), observe(costs, *given))
+    )
     llm.generate([PROMPTS[0]], params)
-    assert llm.engine.ahead.num_steps == 0
+    ahead = set(map(id, measured))
+    measured.clear()
+    llm.generate([PROMPTS[0]], dataclasses.replace(params, logprobs=1))
+    assert measured
+    assert ahead.isdisjoint(map(id, measured))
+
+
+@pytest.mark.parametrize(("asked", "agreed"), [([0, 0, 2], 0), ([0, 2, 1], 2), ([0, 3], 3), ([5, 5], 6), ([0, 0], 0)])
+def test_a_batch_drafts_where_half_of_it_wants_to(asked, agreed):
+    assert _common(asked, [AutoLength(6)] * len(asked), 8) == agreed
+    assert _common(asked, [AutoLength(6)] * len(asked), 2) == min(agreed, 2)
 
 
 def test_requests_of_a_batch_take_the_longest_length_that_one_asks_for(folder, monkeypatch):

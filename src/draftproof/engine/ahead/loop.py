@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from draftproof.core import Draft, Outcome
+from draftproof.drafters.auto_length import AutoLength
+from draftproof.drafters.costs import Load
 from draftproof.drafters.learned.following import follows, most_drafts
 from draftproof.engine.ahead.draws import Draws, kinds_of, widened
-from draftproof.engine.ahead.lengths import agreed_length, few, num_steps
+from draftproof.engine.ahead.lengths import KEPT_FOR, MOST_KEPT, agreed_length, few, is_kept, num_steps
 from draftproof.engine.ahead.step import AheadStep, Report
 from draftproof.engine.drafting import draft_request
 from draftproof.engine.request import Request
@@ -65,7 +68,8 @@ class AheadLoop:
         self._pool: Any = None
         self._kinds: dict[str, bool] | None = None
         self._num_left: int | None = None
-        self._rests = False
+        self._num_kept = 0
+        self._read_at: float | None = None
         self.num_steps = 0
 
     @property
@@ -76,17 +80,19 @@ class AheadLoop:
     def begin(self, turns: Sequence[Turn]) -> bool:
         """Launch the first step of these turns' requests, if they can all run ahead; else nothing is changed."""
         num_drafts = self._num_drafts(turns)
-        if num_drafts is None or self._rests:
-            self._rests = False
+        if num_drafts is None:
             return False
         if num_drafts and self._drafter is not None:
             self._drafter.cache_context([draft_request(turn) for turn in turns])
         requests = [turn.request for turn in turns]
-        self._num_left = num_steps(requests)
+        self._num_left, self._read_at, self._num_kept = num_steps(turns, num_drafts), None, 0
         self._members = [Member(request, request.num_cached, request.num_cached) for request in requests]
         if not self._has_room(num_drafts + 1):
             self._members = []
             return False
+        for request in requests:
+            if isinstance(request.length_policy, AutoLength):
+                request.length_policy.run_ahead()
         self._step = self._step_for(requests, num_drafts)
         newest, starts = [request.context_ids[-1] for request in requests], [request.num_cached for request in requests]
         self._step.begin([request.slot for request in requests], newest, starts)
@@ -126,13 +132,13 @@ class AheadLoop:
             return None
         if not all(turn.is_pass and turn.num_context == 1 for turn in turns):
             return None
-        if any(turn.num_asked for turn in turns):
+        if self._is_plain or all(request.length_policy is None for request in requests):
+            num_drafts: int | None = 0
+        elif self._drafter is None or min(request.num_cached for request in requests) == 0:
             # A drafter's first entry may take a token and the one before it.
-            if min(request.num_cached for request in requests) == 0:
-                return None
-            num_drafts = None if self._drafter is None else agreed_length(turns, self._most_drafts(len(turns)))
+            return None
         else:
-            num_drafts = 0 if self._is_plain or all(request.length_policy is None for request in requests) else None
+            num_drafts = agreed_length(turns, self._most_drafts(len(turns)))
         most = self._target.shapes.num_tokens
         if num_drafts is None or (most is not None and len(turns) * (num_drafts + 1) > most):
             return None
@@ -169,13 +175,23 @@ class AheadLoop:
 
     def _goes_on(self, step: AheadStep) -> bool:
         """Is another step wanted, as far as anybody knows now?"""
-        if self._is_awaited() or self._num_left == 0:
+        if self._is_awaited() or (self._num_left == 0 and not self._keeps_on(step)):
             return False
         # What runs commits a token of each at the least.
         if any(member.request.num_tokens_left <= len(self._launched) for member in self._members):
             return False
         longest = max(member.bound for member in self._members)
         return step.is_current and longest + step.width <= step.num_keys and self._has_room(step.width)
+
+    def _keeps_on(self, step: AheadStep) -> bool:
+        """Is the length kept that the policies have chosen?"""
+        requests = [member.request for member in self._members]
+        if self._num_kept % KEPT_FOR or self._num_kept >= MOST_KEPT or not all(map(self._is_served, self._members)):
+            return False
+        if not is_kept(requests, step.width - 1, self._most_drafts(len(requests))):
+            return False
+        self._num_left = KEPT_FOR
+        return True
 
     def _has_room(self, width: int) -> bool:
         """Have the model and the cache room for one more step? Then it is reserved."""
@@ -200,10 +216,15 @@ class AheadLoop:
         self.num_steps += 1
         if self._num_left is not None:
             self._num_left -= 1
-            self._rests = self._num_left == 0
+            self._num_kept += 1
 
     def _read(self, step: AheadStep) -> list[Turn]:
         reports = step.read(self._launched.pop(0))
+        # The first one may have been captured, and began when the host came to it: only what follows is timed.
+        now, began = perf_counter(), self._read_at
+        self._read_at = now
+        if began is not None:
+            self._observe_cost(step.width, now - began)
         turns = []
         for member, report in zip(self._members, reports, strict=True):
             if self._is_served(member):
@@ -211,6 +232,16 @@ class AheadLoop:
                 turns.append(self._commit(member.request, report))
                 member.bound = member.request.num_cached + step.width * len(self._launched)
         return turns
+
+    def _observe_cost(self, width: int, seconds: float) -> None:
+        """One step took so long, from the end of the one before it to its own."""
+        num_requests = len(self._members)
+        load = Load(
+            num_requests, (num_requests - 1) * width, sum(member.request.num_cached for member in self._members)
+        )
+        for member in self._members:
+            if isinstance(member.request.length_policy, AutoLength) and seconds > 0:
+                member.request.length_policy.observe_cost(width, seconds, load, ahead=True)
 
     def _commit(self, request: Request, report: Report) -> Turn:
         turn = Turn(request, 1, len(report.drafted_ids))
@@ -228,6 +259,8 @@ class AheadLoop:
         if request.length_policy is not None:
             num_kept = sum(token.from_draft for token in turn.kept)
             request.length_policy.observe(num_drafted, num_kept, request.confidence)
+            if num_drafted == 0 and isinstance(request.length_policy, AutoLength):
+                request.length_policy.wait(request.confidence)
         request.num_cached = len(request.context_ids) - 1
         return turn
 
