@@ -31,8 +31,8 @@ class FollowingChain:
         self._slots = torch.zeros(num_requests, dtype=torch.int64, device=device)
         self._known: list[int] = []
         self._width = num_drafts + 1
-        # Of what is written beyond the longest context nothing is read; a copy's entries go to the last column. PyTorch's
-        # attention is fast where rows of the mask are aligned.
+        # Of what is written beyond the longest context nothing is read; a copy's entries go to the last column.
+        # PyTorch's attention is fast where rows of the mask are aligned.
         num_columns = -(-(num_keys + 2 * self._width) // 16) * 16
         drafter.cache.reserve(num_columns + 1)
         drafter.context.taps.reserve(num_keys + self._width)
