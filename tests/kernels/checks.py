@@ -79,6 +79,30 @@ def check_peaked_rows(kernels):
         assert token_ids.tolist() == reference.draw(logits, rows, requests, 1024).tolist()
 
 
+def check_slack(kernels):
+    """The likelier token of a quad, by its bound, has the lower score: the other one wins all the same."""
+    num_rows, vocab_size = 4, 256
+    rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device="cpu")
+    requests = kernels.Requests.of([SamplingParams()] * num_rows, [4] * num_rows, device="cpu")
+    words = reference.field(rows, requests, vocab_size)
+    whole = words.double().log2().floor()
+    slack = reference.exponential(words).log2() - (whole + words / whole.exp2() - 33)  # a bound's, in bits
+    logits, expected = torch.full((num_rows, vocab_size), -20.0), []
+    for row, slacks in enumerate(slack.reshape(num_rows, -1, 4)):
+        quad = int((slacks.amax(dim=1) - slacks.amin(dim=1)).argmax())
+        promising, winner = 4 * quad + int(slacks[quad].argmax()), 4 * quad + int(slacks[quad].argmin())
+        behind = (slack[row, promising] - slack[row, winner]) / 2 * torch.log(torch.tensor(2.0))
+        assert behind > 0.02
+        race = reference.exponential(words[row, [promising, winner]]).log()
+        logits[row, winner], logits[row, promising] = 0.0, race[0] - race[1] - behind
+        expected.append(winner)
+    rows = kernels.Rows.of_drafts(list(range(num_rows)), [[]] * num_rows, device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams()] * num_rows, [4] * num_rows, device=DEVICE)
+    logits = logits.to(DEVICE)
+    assert reference.draw(logits, rows, requests, vocab_size).tolist() == expected
+    assert kernels.verify_keyed(logits, rows, requests).token_ids[:, 0].tolist() == expected
+
+
 def check_tiles(kernels):
     """Several tiles read one after the other, the last of them not whole."""
     draws_as_the_reference(kernels, logits_of(3, 1400), SamplingParams(temperature=1.0), splits=1)
@@ -116,7 +140,8 @@ def check_float_groups(kernels):
 
 def check_top_p(kernels):
     """Winners are dropped often; a small part of the vocabulary is kept; masses come from several tiles."""
-    draws_as_the_reference(kernels, logits_of(6, 700, spread=1.0), SamplingParams(temperature=1.0, top_p=0.3))
+    params = SamplingParams(temperature=1.0, top_p=0.3)
+    draws_as_the_reference(kernels, logits_of(6, 700, spread=1.0), params, splits=3)
     draws_as_the_reference(kernels, logits_of(6, 1400, spread=1.0), SamplingParams(temperature=1.0, top_p=0.6))
 
 
@@ -164,9 +189,10 @@ def check_top_p_ties(kernels):
 
 
 def check_top_p_over_many_tiles(kernels):
-    """Groups of tiles that end before a winner's id or begin after it, with many logits equal to the winner's."""
-    params = SamplingParams(temperature=1.0, top_p=0.3)
-    draws_as_the_reference(kernels, logits_of(8, 4400, spread=1.0, step=2.0), params)
+    """Tiles that end before a winner's id or begin after it, with many logits equal to the winner's: 2, or 0 and -0."""
+    for top_p in (0.3, 0.8):
+        params = SamplingParams(temperature=1.0, top_p=top_p)
+        draws_as_the_reference(kernels, logits_of(8, 4400, spread=1.0, step=2.0), params)
 
 
 def check_wide_filter(kernels):

@@ -46,12 +46,15 @@ MUTANTS = {
     ),
     "the rest of a slot forgotten": Mutant(
         "device/race.py",
-        "score_of_bound(highest(second)), score_of_bound(highest(rest))",
-        'score_of_bound(highest(second)), tl.full((), -float("inf"), tl.float32)',
+        "highest(second), highest(rest)",
+        'highest(second), tl.full((), -float("inf"), tl.float32)',
         checks.check_slots,
     ),
     "the rest of a slot asked only after its second quad": Mutant(
         "device/race.py", "tl.maximum(unscored, left)", "unscored", checks.check_slots
+    ),
+    "a quad's less likely tokens forgotten": Mutant(
+        "device/race.py", "left), highest(others))", "left), left)", checks.check_slack
     ),
     "a beaten quad forgotten": Mutant(
         "device/race.py", "second_at = tl.where(beaten > second, beaten_at, second_at)", "pass", checks.check_slots
@@ -102,6 +105,13 @@ MUTANTS = {
     "the first contender's logit for the second's": Mutant(
         "keyed/triton.py", "(tl.load(z + 1), tl.load(drawn[5]", "(tl.load(z), tl.load(drawn[5]",
         checks.check_top_p_of_many_rows,
+    ),
+    "equal logits of later tiles counted before a contender": Mutant(
+        "device/draw.py", "tl.where(end <= id_bound, z_bound,", "tl.where(end >= 0, z_bound,",
+        checks.check_top_p_over_many_tiles,
+    ),
+    "a zero below the other zero": Mutant(
+        "device/draw.py", "| (tl.abs(z_bound) < 1e-30)", "", checks.check_top_p_over_many_tiles
     ),
     "min-p before temperature": Mutant(
         "device/boundary.py",

@@ -45,10 +45,13 @@ class Plan:
         num_exceptions: int = 0,
         tile: int | None = None,
         splits: int | None = None,
+        *,
+        least_tiles: int = 1,
     ) -> Plan:
         """The plan for `logits` [rows, >= vocab_size]. num_exceptions: how many special tokens a request may have.
 
-        tile: tokens a tile, a power of two of 256 or more. splits: programs that read a row. Chosen where None.
+        tile: tokens a tile, a power of two of 256 or more. splits: programs that read a row. Chosen where None, for
+        `least_tiles` or more a program.
         """
         if logits.ndim != 2 or logits.dtype not in KINDS or logits.stride(1) != 1:
             raise ParameterError(
@@ -61,7 +64,8 @@ class Plan:
         tile = tile or (1024 if vocab_size > 8192 else 256)
         num_plain = -(-vocab_size // tile)
         num_special = -(-num_exceptions // tile)
-        splits = max(1, min(num_plain, splits or -(-_PROGRAMS // logits.shape[0])))
+        chosen = min(-(-_PROGRAMS // logits.shape[0]), -(-num_plain // least_tiles))
+        splits = max(1, min(num_plain, splits or chosen))
         tiles_per_split = -(-num_plain // splits)
         splits = -(-num_plain // tiles_per_split)
         racers = splits + (num_special > 0)

@@ -1,15 +1,16 @@
 """The race while a row is read: bounds are kept for every quad, and few quads are ever scored.
 
 A split's quads fall into SLOTS slots, by their place in a tile, each held by one lane. A slot keeps its two best bounds
-and the best of the rest: nothing crosses lanes while tiles are read, and a tile costs no loop. After the last tile the
-slots' best quads are scored, then their second ones if these could matter, and what stays unscored is one bound.
+and the best of the rest: nothing crosses lanes while tiles are read, and a tile costs no loop. After the last tile a
+bound is asked of each token of the slots' best quads, then of their second ones if these could matter; each slot's best
+token is scored, and what stays unscored is one bound.
 """
 
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.noise import SHIFT, philox4, score
-from draftproof.kernels.device.rows import highest, larger, load_quads, plain_only
+from draftproof.kernels.device.noise import SHIFT, philox4, score, screened
+from draftproof.kernels.device.rows import highest, larger, load_quads, plain_only, quads_of
 
 SLOTS = tl.constexpr(64)
 
@@ -81,37 +82,47 @@ def entered(bounds, first_at, slots, GROUP: tl.constexpr):
 
 
 @triton.jit
-def scored(row, quads_ptr, at, noise, scale, found, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
-           EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """`found` with the tokens of one quad for each slot: the two best of them by id, the third as a score."""
-    num_quads = (vocab_size + 3) // 4
-    quad = at * SLOTS + tl.arange(0, SLOTS)
-    z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
-    z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
-    k0, k1, k2, k3 = philox4(quad.to(tl.uint32), noise[0], noise[1], noise[2], noise[3], noise[4])
-    s0, s1, s2, s3 = score(z0 * scale, k0), score(z1 * scale, k1), score(z2 * scale, k2), score(z3 * scale, k3)
-    first, none = 4 * quad, 4 * num_quads
-    for _ in tl.static_range(2):
-        reach = highest(tl.maximum(tl.maximum(s0, s1), tl.maximum(s2, s3)))
-        low_ids = tl.minimum(tl.where(s0 == reach, first, none), tl.where(s1 == reach, first + 1, none))
-        high_ids = tl.minimum(tl.where(s2 == reach, first + 2, none), tl.where(s3 == reach, first + 3, none))
-        token_id = tl.min(tl.minimum(low_ids, high_ids), 0)
-        z = tl.load(row[0] + token_id, mask=token_id < vocab_size, other=-float("inf")).to(tl.float32)
-        found = inserted(found, reach, token_id, z)
-        s0 = tl.where(first == token_id, -float("inf"), s0)
-        s1 = tl.where(first + 1 == token_id, -float("inf"), s1)
-        s2 = tl.where(first + 2 == token_id, -float("inf"), s2)
-        s3 = tl.where(first + 3 == token_id, -float("inf"), s3)
-    scores = found[0]
-    third = tl.maximum(scores[2], highest(tl.maximum(tl.maximum(s0, s1), tl.maximum(s2, s3))))
-    return (scores[0], scores[1], third), found[1], found[2]
-
-
-@triton.jit
 def score_of_bound(bound):
     """What no score below a bound of `screened` can exceed."""
     reach = bound + SHIFT
     return tl.where(reach > -float("inf"), reach + 1e-3 + 1e-6 * tl.abs(reach), reach)
+
+
+@triton.jit
+def likeliest(row, quads_ptr, at, noise, scale, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
+              EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(bound, id, logit, word of each slot's quad's token of the best bound, the other three's best bound), [SLOTS]."""
+    num_quads = quads_of(vocab_size, EVEN)
+    quad = at * SLOTS + tl.arange(0, SLOTS)
+    z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
+    z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
+    k0, k1, k2, k3 = philox4(quad.to(tl.uint32), noise[0], noise[1], noise[2], noise[3], noise[4])
+    b0, b1, b2, b3 = screened(z0, scale, k0), screened(z1, scale, k1), screened(z2, scale, k2), screened(z3, scale, k3)
+    first, low_rest, low_id, low_z, low_k = better_of(b0, b1, 4 * quad, 4 * quad + 1, z0, z1, k0, k1)
+    last, high_rest, high_id, high_z, high_k = better_of(b2, b3, 4 * quad + 2, 4 * quad + 3, z2, z3, k2, k3)
+    best, rest, token_ids, z, k = better_of(first, last, low_id, high_id, low_z, high_z, low_k, high_k)
+    return best, token_ids, z, k, tl.maximum(rest, tl.maximum(low_rest, high_rest))
+
+
+@triton.jit
+def better_of(bound, other, token_ids, other_ids, z, other_z, k, other_k):
+    """(the better bound, the other one, its id, logit and word), element by element."""
+    swap = other > bound
+    return (tl.maximum(bound, other), tl.minimum(bound, other), tl.where(swap, other_ids, token_ids),
+            tl.where(swap, other_z, z), tl.where(swap, other_k, k))  # fmt: skip
+
+
+@triton.jit
+def best_two(token_ids, z, scores, none):
+    """`nothing_found` with the scores [SLOTS] of different tokens."""
+    found = nothing_found()
+    for _ in tl.static_range(2):
+        reach = highest(scores)
+        token_id = tl.min(tl.where(scores == reach, token_ids, none), 0)
+        found = inserted(found, reach, token_id, highest(tl.where(token_ids == token_id, z, -float("inf"))))
+        scores = tl.where(token_ids == token_id, -float("inf"), scores)
+    best = found[0]
+    return (best[0], best[1], tl.maximum(best[2], highest(scores))), found[1], found[2]
 
 
 @triton.jit
@@ -120,20 +131,28 @@ def finished(row, quads_ptr, slots, noise, scale, vocab_size, PACKED: tl.constex
     """(what is found in a split, whether it holds a NaN). The third score is a bound of all that isn't found.
 
     MASS: top-p may drop the best, so that the second has to be certain too.
+    A slot's likeliest token alone is scored, of its best quad or, where that could matter, of its two best. The others
+    are left to a bound; one that a row's best doesn't exceed leaves the row open, one in a thousand.
     """
     best, best_at, second, second_at, rest = slots
     faulty = tl.max((best != best).to(tl.int32), 0) > 0
-    found = scored(row, quads_ptr, best_at, noise, scale, nothing_found(), vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED,
-                   HAS_SPECIAL)  # fmt: skip
-    unscored, left = score_of_bound(highest(second)), score_of_bound(highest(rest))
-    needed = found[0][0]
+    bound, token_ids, z, k, others = likeliest(row, quads_ptr, best_at, noise, scale, vocab_size, PACKED, KIND, EVEN,
+                                               HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    reach = highest(bound)
     if MASS:
-        needed = found[0][1]
-    if (unscored >= needed) & (unscored > -float("inf")):
-        found = scored(row, quads_ptr, second_at, noise, scale, found, vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED,
-                       HAS_SPECIAL)  # fmt: skip
+        reach = highest(tl.where(bound < reach, bound, -float("inf")))
+    unscored, left = highest(second), highest(rest)
+    if (unscored >= reach - 0.1) & (unscored > -float("inf")):
+        bound2, token_ids2, z2, k2, others2 = likeliest(row, quads_ptr, second_at, noise, scale, vocab_size, PACKED,
+                                                        KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        # An empty slot's second quad is its first one again.
+        there = second > -float("inf")
+        bound2, others2 = tl.where(there, bound2, -float("inf")), tl.where(there, others2, -float("inf"))
+        bound, beaten, token_ids, z, k = better_of(bound, bound2, token_ids, token_ids2, z, z2, k, k2)
+        others = tl.maximum(tl.maximum(others, others2), beaten)
         unscored = left
     # Of two quads in one tile the worse is left to `rest`, however little the slot's second one promises.
-    unscored = tl.maximum(unscored, left)
+    unscored = score_of_bound(tl.maximum(tl.maximum(unscored, left), highest(others)))
+    found = best_two(token_ids, z, score(z * scale, k), 4 * quads_of(vocab_size, EVEN))
     scores = found[0]
     return ((scores[0], scores[1], tl.maximum(scores[2], unscored)), found[1], found[2]), faulty

@@ -19,19 +19,20 @@ from draftproof.kernels.device.rows import (
     max_or_nan,
     only,
     plain_of_tile,
+    quads_of,
     unpack,
 )
 
 
 @triton.jit
 def first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr,
-                   KIND: tl.constexpr):  # fmt: skip
+                   KIND: tl.constexpr, EVEN: tl.constexpr):  # fmt: skip
     """The packed quads of a split's first tile. On their way while the request's parameters are still being read."""
     within = tl.arange(0, TILE // (4 * SLOTS))[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
     quad = split * tiles_per_split * (TILE // 4) + within
     coming = within.to(tl.int64)
     if PACKED:
-        coming = load_packed(quads_ptr, quad, quad < (vocab_size + 3) // 4, KIND)
+        coming = load_packed(quads_ptr, quad, quad < quads_of(vocab_size, EVEN), KIND)
     return coming
 
 
@@ -51,7 +52,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
-    num_quads = (vocab_size + 3) // 4
+    num_quads = quads_of(vocab_size, EVEN)
     first = split * tiles_per_split
     found = nothing_found()
     faulty = found[0][0] != found[0][0]
@@ -69,7 +70,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             if PACKED:
                 # The next tile is on its way while this one is worked on.
                 packed, after = coming, quad + TILE // 4
-                coming = load_packed(quads_ptr, after, after < end, KIND)
+                coming = load_packed(quads_ptr, after, after < tl.where(tile + 1 < last, num_quads, 0), KIND)
                 z0, z1, z2, z3 = unpack(packed, quad, vocab_size, KIND, EVEN)
             else:
                 z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)

@@ -22,7 +22,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     split = split_of(tl.program_id(0) % num_splits, num_plain_splits, HAS_SPECIAL)
     let_next_begin(OVERLAP)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
-    coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND)
+    coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)
     races = is_raced(request, request_params) & RACE
     noise = noise_of(row_index, request, row_params, request_params)

@@ -11,6 +11,16 @@ import triton.language as tl
 
 
 @triton.jit
+def quads_of(vocab_size, EVEN: tl.constexpr):
+    """How many quads a row has. Of a quotient it is known what divides it, and quads are loaded by two."""
+    if EVEN:
+        num_quads = vocab_size // 4
+    else:
+        num_quads = (vocab_size + 3) // 4
+    return num_quads
+
+
+@triton.jit
 def load_packed(quads_ptr, quad, inside, KIND: tl.constexpr):
     """[QUADS] int64: four 16-bit logits each; four times -inf where not `inside`."""
     if KIND == "bf16":

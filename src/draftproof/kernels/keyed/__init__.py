@@ -14,9 +14,10 @@ from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.verdict import KernelVerdict
 
 _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
-_SUM_TOKENS: Final = 2048  # looked at together
+_SUM_TOKENS: Final = 1024  # looked at together
 _AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
+_LEAST_TILES: Final = 5  # that a program reads: a race is finished at the cost of one or two tiles more
 _PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
 
@@ -39,7 +40,7 @@ class KeyedKernel:
         """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, splits: programs that
         read a row; chosen if None."""
         require_triton()
-        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
+        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits, least_tiles=_LEAST_TILES)
         device = logits.device
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
@@ -88,14 +89,16 @@ class KeyedKernel:
         filters = requests.top_p_alone or requests.lists
         walk_picks = requests.unfiltered and not filters and self._nodes * plan.racers <= _PICKED_BY_WALK
         if not walk_picks:
-            at_once = sums and plan.num_rows <= _AT_ONCE
+            few = plan.num_rows <= _AT_ONCE
+            at_once = sums and few
             summing: dict[str, Any] = {
                 "GROUP": min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), "PARTS": parts, **sizes,
                 **plan.overlapping,
             }  # fmt: skip
             pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
                 *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
-                LISTS=requests.lists, SUMS=at_once, num_warps=_SUM_WARPS if at_once else 1, **summing,
+                LISTS=requests.lists, SUMS=at_once,
+                num_warps=_SUM_WARPS if few and (sums or requests.lists) else 1, **summing,
             )  # fmt: skip
             if sums and not at_once:
                 sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)

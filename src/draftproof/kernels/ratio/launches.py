@@ -74,7 +74,7 @@ class RatioKernel:
         self._node_state = (
             floats32(n), floats32(n), floats64(n), floats32(n), floats32(n), floats32(n), ints(n), floats64(n),
         )  # fmt: skip
-        self._brackets = brackets_of(n, self._parts, device)
+        self._brackets = brackets_of(plan, self._parts, device)
         self._prefixes = (floats64(n), ints(n), ints(num_requests), ints(num_requests))
         self._residual_masses = longs(n, self._parts)
         self._racers = (
@@ -117,7 +117,7 @@ class RatioKernel:
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
-            self._brackets, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
+            DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
             LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block,
             UNFILTERED=unfiltered, num_warps=4, **sizes, **tiles,
         )  # fmt: skip

@@ -34,7 +34,7 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
     if split < num_target:
         split = split_of(split, num_plain_splits, HAS_SPECIAL)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
-    coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND)
+    coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
     noise = noise_of(row_index, request, row_params, request_params)
     if split < num_target:
@@ -58,7 +58,7 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
             start = values[0] + index.to(tl.int64) * values[1]
             draft_ptr = draft_quads + index.to(tl.int64) * draft_quad_stride
             first_tile = first_of_split(draft_ptr, split - num_target, draft_tiles_per_split, values[4], DRAFT_TILE,
-                                        DRAFT_PACKED, DRAFT_KIND)  # fmt: skip
+                                        DRAFT_PACKED, DRAFT_KIND, DRAFT_EVEN)  # fmt: skip
             read_split((start, start, start, start, start), draft_ptr, first_tile, noise, scale, False,
                        split - num_target, draft_scratch[0] + index * DRAFT_TILES,
                        draft_scratch[1] + index * DRAFT_TILES, scratch[8], draft_tiles, draft_tiles_per_split,
