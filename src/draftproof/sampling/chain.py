@@ -38,6 +38,8 @@ from draftproof.sampling.to_law import finite_max
 
 _DTYPES: Final = {"float32": torch.float32, "float64": torch.float64}
 _ENGINES_WINDOW: Final = "engine"
+_LOOKING_AT_IDS: Final = ("allowed_token_ids", "bad_words", "min_tokens", "no_repeat_ngram_size", "mirostat")
+"""Beside the steps of `Plan.changes`."""
 
 
 class SamplerChain:
@@ -88,6 +90,13 @@ class SamplerChain:
         row = resolve(params, tokenizer, vocab_size, eos_token_ids)
         self.preset.check(row)
         return row
+
+    def is_blind_to_ids(self, params: RowParams) -> bool:
+        """Do these parameters look at the logits' values alone: at no token's id, and at no history?
+
+        Such a row's law is the same if tokens are renamed, and tokens that it gives -inf may as well be left out.
+        """
+        return not self.preset.plan(params).changes and not any(params.is_set(name) for name in _LOOKING_AT_IDS)
 
     @overload
     def laws(

@@ -168,9 +168,9 @@ def test_confidence_stops_before_the_draw(loose_target, folders):
     loose_target.prefill(0, context[:-1])
     lengths = set()
     for seed in range(20):
-        [long] = full.propose([ask(loose_target, context, share=False, num_tokens=8, seed=seed)])
+        [long] = full.propose([ask(loose_target, context, share=False, num_tokens=full.layout.num_drafts, seed=seed)])
         full.confidence_threshold = 0.5
-        [short] = full.propose([ask(loose_target, context, share=False, num_tokens=8, seed=seed)])
+        [short] = full.propose([ask(loose_target, context, share=False, num_tokens=full.layout.num_drafts, seed=seed)])
         full.confidence_threshold = 0.0
         assert short.token_ids == long.token_ids[: len(short)]
         assert not short.anticipating

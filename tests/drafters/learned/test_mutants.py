@@ -123,8 +123,8 @@ def test_window_ignored(monkeypatch, tmp_path):
     """A windowed drafter that runs over its whole context."""
     mask = block_model.block_mask
 
-    def unbounded(starts, block_size, key_length, window, causal, dtype):
-        return mask(starts, block_size, key_length, None, causal, dtype)
+    def unbounded(starts, widths, key_length, window, causal, dtype):
+        return mask(starts, widths, key_length, None, causal, dtype)
 
     monkeypatch.setattr(block_drafter, "block_mask", unbounded)
     assert caught(test_context.test_windowed_drafter_sees_its_window_alone, tmp_path)
@@ -141,26 +141,39 @@ def test_mask_in_the_anchors_place(monkeypatch, tmp_path):
     assert caught(test_parity.test_parity, "zlab_v1", False, tmp_path)
 
 
+def test_slots_that_only_a_neighbour_needs(monkeypatch, folders):
+    """A row's block as wide as the widest of the batch: what it drafts would depend on its neighbours."""
+    mask = block_model.block_mask
+
+    def widest(starts, widths, *rest):
+        return mask(starts, torch.full_like(widths, int(widths.max())), *rest)
+
+    monkeypatch.setattr(block_drafter, "block_mask", widest)
+    assert caught(test_context.test_batch_equals_one_by_one, "dspark", folders)
+
+
 def test_causal_where_it_is_bidirectional(monkeypatch, tmp_path):
     mask = block_model.block_mask
 
-    def causal(starts, block_size, key_length, window, _, dtype):
-        return mask(starts, block_size, key_length, window, True, dtype)
+    def causal(starts, widths, key_length, window, _, dtype):
+        return mask(starts, widths, key_length, window, True, dtype)
 
     monkeypatch.setattr(block_drafter, "block_mask", causal)
-    assert caught(test_parity.test_parity, "zlab_v1", False, tmp_path)
+    # A single block that sees everything has no mask.
+    assert caught(test_parity.test_parity, "zlab_v1", True, tmp_path)
 
 
 def test_context_keys_that_are_not_rotated(monkeypatch, tmp_path):
     """The packed way: keys of the context as if all stood at position 0."""
-    split = host_block.split_heads
+    turns = host_block.HostBlock._turns
 
-    def still(joined, heads, cosines, sines):
-        if heads.heads:
-            return split(joined, heads, cosines, sines)
-        return split(joined, heads, torch.ones_like(cosines), torch.zeros_like(sines))
+    def still(self, rotation, heads):
+        cosines, sines = rotation
+        if heads.start is not None:
+            rotation = torch.ones_like(cosines), torch.zeros_like(sines)
+        return turns(self, rotation, heads)
 
-    monkeypatch.setattr(host_block, "split_heads", still)
+    monkeypatch.setattr(host_block.HostBlock, "_turns", still)
     assert caught(test_parity.test_parity_of_packed_products, "zlab_v1", False, tmp_path)
     monkeypatch.undo()
     assert not caught(test_parity.test_parity_of_packed_products, "zlab_v1", False, tmp_path)
@@ -203,15 +216,10 @@ def test_offsets_read_as_ids(monkeypatch, tmp_path):
     """d2t holds offsets; read as ids, a draft token stands for another one (T64)."""
     from draftproof.drafters.learned import vocab
 
-    expand = vocab.VocabMap.expand
+    def identity(checkpoint, draft_vocab_size, vocab_size):
+        return vocab.VocabMap(torch.arange(draft_vocab_size), vocab_size, "here")
 
-    def identity(self, logits):
-        kept, self.token_ids = self.token_ids, torch.arange(logits.shape[-1])
-        found = expand(self, logits)
-        self.token_ids = kept
-        return found
-
-    monkeypatch.setattr(vocab.VocabMap, "expand", identity)
+    monkeypatch.setattr(vocab.VocabMap, "read", identity)
     assert caught(test_parity.test_parity, "speculators_dspark", False, tmp_path)
 
 

@@ -68,6 +68,6 @@ def test_a_tree_takes_one_pass_of_the_backbone(tmp_path, method, monkeypatch):
     assert isinstance(source, FactorisedSource if method == "dflash" else BlockSource)
     calls = []
     run = drafter.block_hidden
-    monkeypatch.setattr(drafter, "block_hidden", lambda requests: calls.append(1) or run(requests))
+    monkeypatch.setattr(drafter, "block_hidden", lambda *given: calls.append(1) or run(*given))
     [draft] = TreeDrafter(source, BestFirst(8, 32), Shares(0.0)).propose([request])
     assert len(calls) == 1 and len(draft) == 6 and not draft.is_chain

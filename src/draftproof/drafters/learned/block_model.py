@@ -119,15 +119,15 @@ class BlockModel(nn.Module):
 
 
 def block_mask(
-    starts: torch.Tensor, block_size: int, key_length: int, window: int | None, causal: bool, dtype: torch.dtype
+    starts: torch.Tensor, widths: torch.Tensor, key_length: int, window: int | None, causal: bool, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The additive mask [rows, 1, block_size, key_length] over a cache whose column j is position j.
+    """The additive mask [rows, 1, n, key_length] over a cache whose column j is position j; n: the widest block.
 
-    starts [rows]: the anchors' positions; columns before them hold the context, the next block_size the block.
+    starts [rows]: the anchors' positions; columns before them hold the context, the next widths[r] the row's block.
     """
     columns = torch.arange(key_length, device=starts.device)
-    queries = starts[:, None] + torch.arange(block_size, device=starts.device)
-    last = queries if causal else (starts + block_size - 1)[:, None].expand_as(queries)
+    queries = starts[:, None] + torch.arange(int(widths.max()), device=starts.device)
+    last = queries if causal else (starts + widths - 1)[:, None].expand_as(queries)
     seen = columns <= last[:, :, None]
     if window is not None:
         seen &= queries[:, :, None] - columns < window

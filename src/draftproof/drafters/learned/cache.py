@@ -84,6 +84,11 @@ class DraftCache(Cache):
             buffer[self._write] = states.transpose(0, 1).to(buffer.dtype)
         return self._read(keys), self._read(values)
 
+    def write(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """All layers' [layers, rows, heads, width, dim] at once, where the next `update` would write one's."""
+        for buffer, states in ((self.keys, keys), (self.values, values)):
+            buffer[(slice(None), *self._write)] = states.transpose(1, 2).to(buffer.dtype)
+
     def _read(self, buffer: torch.Tensor) -> torch.Tensor:
         return buffer[:, self._rows, : self._key_length].transpose(0, 1)
 

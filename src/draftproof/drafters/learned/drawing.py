@@ -13,17 +13,24 @@ Slots of a v1 block that are sampled one by one don't fit together, so a sample 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from draftproof.core import Draft, Law, PointMass, Sparse
+from draftproof.core import Dense, Draft, Law, PointMass, Sparse
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.turn import Turn
+from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.drafters.sharpened import sharpened
 from draftproof.errors import LawError
 from draftproof.sampling import SamplerChain
+from draftproof.sampling.row_params import RowParams
+
+_SPARSE_BELOW: Final = 8
 
 
 @dataclass(slots=True)
@@ -32,14 +39,38 @@ class Drawing:
 
     chain: SamplerChain
     argmax_by_default: bool
+    _narrow: WeakKeyDictionary[RowParams, RowParams | None] = field(default_factory=WeakKeyDictionary, init=False)
 
-    def laws(self, method: str, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
-        """The law of each turn's next token, from logits [turns, >= V].
+    def laws(
+        self, method: str, turns: Sequence[Turn], logits: torch.Tensor, vocab: VocabMap | None = None
+    ) -> list[Law | None]:
+        """The law of each turn's next token, from logits [turns, >= V], or [turns, D] of the tokens of `vocab`.
 
         None stands where masks and processors leave none of the drafter's.
         Raises LawError, which names the method, the slot and the position, for logits that are no numbers.
         """
-        params = [turn.request.row_params for turn in turns]
+        if vocab is None:
+            return self._laws(method, turns, [turn.request.row_params for turn in turns], logits)
+        ids, narrow = vocab.ascending_ids, [self._narrowed(turn, vocab) for turn in turns]
+        if ids is None or not all(narrow):
+            return self._laws(method, turns, [turn.request.row_params for turn in turns], vocab.expand(logits))
+        laws = self._laws(method, turns, [params for params in narrow if params is not None], logits)
+        sizes = [turn.request.row_params.vocab_size for turn in turns]
+        return [None if law is None else _renamed(law, ids, size) for law, size in zip(laws, sizes, strict=True)]
+
+    def _narrowed(self, turn: Turn, vocab: VocabMap) -> RowParams | None:
+        """The request's parameters for the drafter's tokens alone, where the law that they give is the same."""
+        params, ids = turn.request.row_params, vocab.ascending_ids
+        if turn.grammar is not None or ids is None:
+            return None
+        if params not in self._narrow:
+            fits = self.chain.is_blind_to_ids(params) and int(ids[-1]) < params.vocab_size
+            self._narrow[params] = replace(params, vocab_size=len(ids)) if fits else None
+        return self._narrow[params]
+
+    def _laws(
+        self, method: str, turns: Sequence[Turn], params: Sequence[RowParams], logits: torch.Tensor
+    ) -> list[Law | None]:
         histories, noise = [turn.history for turn in turns], [turn.request.noise for turn in turns]
         masks = [None if turn.grammar is None else turn.grammar.mask for turn in turns]
         found: list[Law | None] = []
@@ -61,6 +92,16 @@ class Drawing:
             law = PointMass(law.argmax())
         law = sharpened(law, request.law_power)
         return draft.draw(law, request.noise, share_target_field=request.share_target_field)
+
+
+def _renamed(law: Law, ids: NDArray[np.int64], size: int) -> Law:
+    """Over the target's `size` tokens. ids [D]: the target's, of the tokens 0 … D - 1 that the law is over."""
+    if isinstance(law, PointMass):
+        return PointMass(int(ids[law.token_id]))
+    probs, token_ids = law.weights()
+    renamed = Sparse(ids if token_ids is None else ids[token_ids], probs)
+    # As the chain does: a race over many tokens is quicker where they lie side by side.
+    return renamed if _SPARSE_BELOW * len(probs) <= size else Dense(renamed.at(None, size))
 
 
 def candidate_law(turn: Turn, scores: torch.Tensor, token_ids: torch.Tensor) -> Law:

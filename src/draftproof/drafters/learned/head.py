@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from draftproof.drafters.learned.checkpoint import Checkpoint
+from draftproof.drafters.learned.eight_bit import EightBitLinear
 from draftproof.drafters.learned.layout import OTHER_TARGET
 from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, UnsupportedModelError
@@ -21,25 +22,32 @@ class TargetEnds:
     """`table` [V, hidden] is the raw input embedding; `logits(hidden)` the output layer's, of the vocabulary map's
     tokens where there is one: a reduced vocabulary needs no weights of its own."""
 
-    def __init__(self, target: TappedTarget, vocab: VocabMap | None, own_head: nn.Module | None) -> None:
+    def __init__(
+        self, target: TappedTarget, vocab: VocabMap | None, own_head: nn.Module | None, *, in_eight_bits: bool = False
+    ) -> None:
+        """in_eight_bits: rows that are picked out of the target's output layer. own_head: as it is to be used."""
         model: Any = target.model
         self.table: torch.Tensor = model.get_input_embeddings().weight
         self.vocab = vocab
         self._head = own_head
         self._rows: torch.Tensor | None = None
+        self._dtype = self.table.dtype
         if own_head is None:
             output = model.get_output_embeddings()
             if vocab is None:
                 self._head = output
             else:
                 self._rows = _output_weight(model)[vocab.token_ids.to(self.table.device)]
-                if isinstance(output, PackedLinear):
+                if in_eight_bits:
+                    self._head, self._rows = EightBitLinear(self._rows, None), None
+                    self._dtype = torch.float32
+                elif isinstance(output, PackedLinear):
                     self._head, self._rows = PackedLinear(self._rows, None), None
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[..., hidden] to [..., V], or [..., D] under a vocabulary map."""
+        """[..., hidden] to [..., V], or [..., D] under a vocabulary map: what 8 bits give stays in float32."""
         # Some rows of a block lie apart in memory: as they are, the product would read the weights once for each block.
-        flat = hidden.reshape(-1, hidden.shape[-1])
+        flat = hidden.reshape(-1, hidden.shape[-1]).to(self._dtype)
         head: Any = self._head
         out: torch.Tensor = nn.functional.linear(flat, self._rows) if self._rows is not None else head(flat)
         return out.view(*hidden.shape[:-1], -1)

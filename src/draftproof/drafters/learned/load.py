@@ -24,6 +24,7 @@ from draftproof.drafters.learned.chain_packaging import (
 from draftproof.drafters.learned.checkpoint import Checkpoint, load_into
 from draftproof.drafters.learned.drawing import Drawing
 from draftproof.drafters.learned.eagle3 import ChainModel, Eagle3Model
+from draftproof.drafters.learned.eight_bit import EightBitLinear, takes_eight_bits, to_eight_bits
 from draftproof.drafters.learned.head import TargetEnds, check_same_target
 from draftproof.drafters.learned.host_block import HostBlock
 from draftproof.drafters.learned.layout import OTHER_TARGET, BlockLayout, tell
@@ -37,7 +38,7 @@ from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 from draftproof.sampling import SamplerChain
 from draftproof.targets.base import TappedTarget
-from draftproof.targets.cpu_linear import pack_linears, should_pack
+from draftproof.targets.cpu_linear import PackedLinear, pack_linears, should_pack
 
 _NOT_THE_DRAFTERS = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "rotary_emb.", "mask_embedding")
 
@@ -80,7 +81,7 @@ def load_chain_drafter(model: str, target: Any, chain: SamplerChain, *, method: 
     module = _for_target(module, target)
     size = module.layout.draft_vocab_size
     vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
-    ends = TargetEnds(target, vocab, getattr(module, "lm_head", None))
+    ends = TargetEnds(target, vocab, getattr(module, "lm_head", None), in_eight_bits=_in_eight_bits(target))
     tell(f"drafter {checkpoint.folder}: {module.layout.describe()}")
     return ChainDrafter(module, target, ends, Drawing(chain, argmax_by_default=False))
 
@@ -134,11 +135,11 @@ def load_block_drafter(
             raise ModelError(f"{where}: mask_token_id={layout.mask_token_id} is beyond the target's embedding")
         load_into(module, checkpoint, _rename(layout))
         module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
-        host = HostBlock(module) if _packs(target) and is_lean(module) else None
+        host = _host_block(module, target)
         module = _for_target(module, target)
         size = layout.draft_vocab_size
         vocab = VocabMap.read(checkpoint, size, target.vocab_size) if size else None
-        ends = TargetEnds(target, vocab, module.lm_head)
+        ends = TargetEnds(target, vocab, module.lm_head, in_eight_bits=_in_eight_bits(target))
         looks_back = layout.markov_rank or layout.selector_rank or layout.domino_state_size
         drawing = Drawing(chain, argmax_by_default=not looks_back)
         made = BlockDrafter if looks_back else FactorisedDrafter
@@ -153,15 +154,30 @@ _Module = TypeVar("_Module", bound=nn.Module)
 
 
 def _for_target(module: _Module, target: Any) -> _Module:
-    """On the target's device, in its dtype; its products packed where that pays."""
+    """On the target's device, in its dtype; its products in 8 bits or packed where that pays."""
     module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    if _in_eight_bits(target):
+        to_eight_bits(module)
     if _packs(target):
         pack_linears(module, (nn.Linear, Linear))
     return module
 
 
-def _packs(target: Any) -> bool:
+def _host_block(module: BlockModel, target: Any) -> HostBlock | None:
+    """None where the layers are left to the modules, or run over fixed buffers."""
+    if not is_lean(module):
+        return None
+    if _in_eight_bits(target):
+        return HostBlock(module, EightBitLinear, torch.float32)
+    return HostBlock(module, PackedLinear, target.dtype) if _packs(target) else None
+
+
+def _in_eight_bits(target: Any) -> bool:
     # A drafter that runs over fixed buffers has products of its own.
+    return not getattr(target, "is_static", False) and takes_eight_bits(target.dtype, target.device)
+
+
+def _packs(target: Any) -> bool:
     return not getattr(target, "is_static", False) and should_pack(target.dtype, target.device, invariant=False)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from draftproof.drafters.learned.checkpoint import Checkpoint
 from draftproof.drafters.learned.layout import OTHER_TARGET
@@ -25,6 +27,11 @@ class VocabMap:
             )
         self.token_ids, self.vocab_size = token_ids, vocab_size
         self._there: torch.Tensor | None = None
+        self.ascending_ids: NDArray[np.int64] | None = None
+        """[D] the token ids on the host, where they ascend; else None."""
+        ids = token_ids.cpu().numpy().astype(np.int64)
+        if bool((np.diff(ids) > 0).all()):
+            self.ascending_ids = ids
 
     @classmethod
     def read(cls, checkpoint: Checkpoint, draft_vocab_size: int, vocab_size: int) -> VocabMap:
