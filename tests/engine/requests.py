@@ -31,12 +31,12 @@ class FaultyDrafter(TableDrafter):
 class Bench:
     """An engine over a table, with admission; `add` queues a request and remembers what it has to say."""
 
-    def __init__(self, *, target=None, num_slots=3, drafter=None, verifier="keyed", tokens=4, **engine):
+    def __init__(self, *, target=None, num_slots=3, drafter=None, verifier="keyed", tokens=4, length="fixed", **engine):
         limits = {name: engine.pop(name) for name in ("max_model_len", "max_num_cached_tokens") if name in engine}
         self.target = target or FaultyTarget(table(), num_slots=num_slots, **limits)
         config = None
         if drafter is not None:
-            config = SpeculativeConfig(num_speculative_tokens=tokens, draft_length="fixed", verifier=verifier)
+            config = SpeculativeConfig(num_speculative_tokens=tokens, draft_length=length, verifier=verifier)
         self.engine = Engine(self.target, CHAIN, drafter, **engine)
         self.admission = Admission(self.target, None, CHAIN, config)
         self.num_made = 0

@@ -244,7 +244,8 @@ class Alone:
     def __call__(self, folder, prompt, params):
         key = (prompt, id(params))
         if key not in self.known:
-            bench = bench_of(target_of(1, invariant=True, width=3 * (TOKENS + 1)), None, folder, ahead=False)
+            target = target_of(1, invariant=True, width=3 * (TOKENS + 1), **sizes_for("eagle3"))
+            bench = bench_of(target, None, folder, ahead=False)
             request = bench.add(PROMPTS[prompt], params)
             bench.run()
             self.known[key] = texts([request])[0]
@@ -254,11 +255,15 @@ class Alone:
 ALONE = Alone()
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(moves=moves, method=st.sampled_from([None, "dflash", "dspark"]))
-def test_requests_that_join_and_leave_at_any_step_say_what_they_say_alone(folder, moves, method):
-    target = target_of(invariant=True, width=3 * (TOKENS + 1))
-    bench = bench_of(target, method, folder, ahead=True)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    moves=moves,
+    method=st.sampled_from([None, "dflash", "dspark", "eagle3", "mtp"]),
+    length=st.sampled_from(["fixed", "auto"]),
+)
+def test_requests_that_join_and_leave_at_any_step_say_what_they_say_alone(folder, moves, method, length):
+    target = target_of(invariant=True, width=3 * (TOKENS + 1), **sizes_for("eagle3"))
+    bench = bench_of(target, method, folder, ahead=True, length=length)
     added, aborted = [], set()
     for name, number, params in moves:
         if name == "add":
