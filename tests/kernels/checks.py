@@ -79,6 +79,21 @@ def check_peaked_rows(kernels):
         assert token_ids.tolist() == reference.draw(logits, rows, requests, 1024).tolist()
 
 
+def check_long_split(kernels):
+    """A split of so many tiles that one slot of it is looked at twice: its last quads are the likely ones."""
+    vocab_size, last = 256 * 66, 256 * 64 + 20
+    rows = kernels.Rows.of_drafts([3], [[]], device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams()], [4], device=DEVICE)
+    words = reference.field(rows, requests, vocab_size)[0, last:].unfold(0, 4, 256)  # [2, 4]
+    loser, winner = words.min(dim=1).values.argsort().tolist()
+    ids = [last + 256 * loser + int(words[loser].argmax()), last + 256 * winner + int(words[winner].argmin())]
+    logits = torch.full((1, vocab_size), -20.0, device=DEVICE)
+    logits[0, ids] = 10.0
+    assert reference.draw(logits, rows, requests, vocab_size).tolist() == ids[1:]
+    kernel = kernels.KeyedKernel(logits, rows, vocab_size, tile=256, splits=1)
+    assert kernel(logits, rows, requests).token_ids[:, 0].tolist() == ids[1:]
+
+
 def check_slack(kernels):
     """The likelier token of a quad, by its bound, has the lower score: the other one wins all the same."""
     num_rows, vocab_size = 4, 256

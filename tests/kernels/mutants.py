@@ -44,20 +44,17 @@ MUTANTS = {
     "bounds that are too low": Mutant(
         "device/race.py", "reach = bound + SHIFT", "reach = bound + SHIFT - 12.0", checks.check_slots
     ),
-    "the rest of a slot forgotten": Mutant(
-        "device/race.py",
-        "highest(second), highest(rest)",
-        'highest(second), tl.full((), -float("inf"), tl.float32)',
-        checks.check_slots,
-    ),
-    "the rest of a slot asked only after its second quad": Mutant(
-        "device/race.py", "tl.maximum(unscored, left)", "unscored", checks.check_slots
-    ),
-    "a quad's less likely tokens forgotten": Mutant(
-        "device/race.py", "left), highest(others))", "left), left)", checks.check_slack
+    "a tile's second quad of a slot forgotten": Mutant(
+        "device/race.py", "tl.maximum(runner, tl.minimum(reach, best))", "tl.minimum(reach, best)", checks.check_slots
     ),
     "a beaten quad forgotten": Mutant(
-        "device/race.py", "second_at = tl.where(beaten > second, beaten_at, second_at)", "pass", checks.check_slots
+        "device/race.py", "tl.maximum(runner, tl.minimum(reach, best))", "runner", checks.check_slots
+    ),
+    "a slot looked at once": Mutant(
+        "device/race.py", "range(ats[0], ats[1], SLOTS)", "range(ats[0], ats[0] + 1, SLOTS)", checks.check_long_split
+    ),
+    "a quad's less likely tokens forgotten": Mutant(
+        "device/race.py", "left = tl.maximum(left, others)", "pass", checks.check_slack
     ),
     "the tile before read again": Mutant(
         "device/read.py", "packed, after = coming, quad + TILE // 4", "packed, after = coming, quad", checks.check_tiles

@@ -1,9 +1,8 @@
 """The race while a row is read: bounds are kept for every quad, and few quads are ever scored.
 
-A split's quads fall into SLOTS slots, by their place in a tile, each held by one lane. A slot keeps its two best bounds
-and the best of the rest: nothing crosses lanes while tiles are read, and a tile costs no loop. After the last tile a
-bound is asked of each token of the slots' best quads, then of their second ones if these could matter; each slot's best
-token is scored, and what stays unscored is one bound.
+A split's quads fall into SLOTS slots, by their place in a tile, each held by one lane. A slot keeps its best quad's
+bound and the best bound of all its others: nothing crosses lanes while tiles are read, and a tile costs no loop. After
+the last tile the likeliest token of each slot's best quad is scored, then all of the slots whose bounds still matter.
 """
 
 import triton
@@ -53,10 +52,9 @@ def ranked(z, ids, scores, found, none):
 
 @triton.jit
 def empty_slots(first_at):
-    """(best bound, where, second best, where, best of the rest), [SLOTS] each; where is quad // SLOTS."""
+    """(best bound, where, the best of the others), [SLOTS] each; where is quad // SLOTS."""
     low = tl.full((SLOTS,), -float("inf"), tl.float32)
-    at = tl.zeros((SLOTS,), tl.int32) + first_at
-    return low, at, low, at, low
+    return low, tl.zeros((SLOTS,), tl.int32) + first_at, low
 
 
 @triton.jit
@@ -69,16 +67,11 @@ def two_best(value, second, place, other, other_second, other_place):
 @triton.jit
 def entered(bounds, first_at, slots, GROUP: tl.constexpr):
     """The slots after the bounds [GROUP, SLOTS] of one tile. A NaN stays in `best`."""
-    best, best_at, second, second_at, rest = slots
+    best, best_at, left = slots
     place = tl.arange(0, GROUP)[:, None] + tl.zeros((GROUP, SLOTS), tl.int32)
     reach, runner, at = tl.reduce((bounds, tl.full((GROUP, SLOTS), -float("inf"), tl.float32), place), 0, two_best)
-    at += first_at
-    beaten, beaten_at = tl.minimum(reach, best), tl.where(reach > best, best_at, at)
-    best_at = tl.where(reach > best, at, best_at)
-    best = larger(best, reach)
-    rest = tl.maximum(tl.maximum(rest, runner), tl.minimum(beaten, second))
-    second_at = tl.where(beaten > second, beaten_at, second_at)
-    return best, best_at, tl.maximum(second, beaten), second_at, rest
+    left = tl.maximum(left, tl.maximum(runner, tl.minimum(reach, best)))
+    return larger(best, reach), tl.where(reach > best, at + first_at, best_at), left
 
 
 @triton.jit
@@ -126,33 +119,67 @@ def best_two(token_ids, z, scores, none):
 
 
 @triton.jit
-def finished(row, quads_ptr, slots, noise, scale, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
+def joined(found, other):
+    """`found` with what `best_two` found among other tokens."""
+    scores, ids, z = other
+    found = inserted(found, scores[0], ids[0], z[0])
+    found = inserted(found, scores[1], ids[1], z[1])
+    best = found[0]
+    return (best[0], best[1], tl.maximum(best[2], scores[2])), found[1], found[2]
+
+
+@triton.jit
+def with_slot(row, quads_ptr, slot, taken, ats, noise, scale, found, vocab_size, PACKED: tl.constexpr,
+              KIND: tl.constexpr, EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+              HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """`found` with all of one slot's tokens but `taken`, which it has. ats: (first, end) of the split's quads in it."""
+    num_quads = quads_of(vocab_size, EVEN)
+    for first_at in range(ats[0], ats[1], SLOTS):
+        at = first_at + tl.arange(0, SLOTS)
+        quad = tl.where(at < ats[1], at * SLOTS + slot, num_quads)
+        z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
+        z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
+        k0, k1, k2, k3 = philox4(quad.to(tl.uint32), noise[0], noise[1], noise[2], noise[3], noise[4])
+        z, k = of_quads(z0, z1, z2, z3), of_quads(k0, k1, k2, k3)
+        token_ids = of_quads(4 * quad, 4 * quad + 1, 4 * quad + 2, 4 * quad + 3)
+        scores = tl.where(token_ids == taken, -float("inf"), score(z * scale, k))
+        found = joined(found, best_two(token_ids, z, scores, 4 * num_quads))
+    return found
+
+
+@triton.jit
+def of_quads(x0, x1, x2, x3):
+    """[4 * SLOTS] of the quads' four [SLOTS], token by token."""
+    return tl.reshape(tl.join(tl.join(x0, x2), tl.join(x1, x3)), (4 * SLOTS,))
+
+
+@triton.jit
+def finished(row, quads_ptr, slots, ats, noise, scale, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
              EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, MASS: tl.constexpr):  # fmt: skip
     """(what is found in a split, whether it holds a NaN). The third score is a bound of all that isn't found.
 
-    MASS: top-p may drop the best, so that the second has to be certain too.
-    A slot's likeliest token alone is scored, of its best quad or, where that could matter, of its two best. The others
-    are left to a bound; one that a row's best doesn't exceed leaves the row open, one in a thousand.
+    ats: (first, end) of the split's quads // SLOTS. MASS: top-p may drop the best, so that the second has to be certain
+    too. Of each slot's best quad the likeliest token is scored; then whole slots are, while what is left of one could
+    matter. Likely tokens are neighbours in real vocabularies, so that a slot often has two of them, or one quad has.
     """
-    best, best_at, second, second_at, rest = slots
+    best, best_at, left = slots
     faulty = tl.max((best != best).to(tl.int32), 0) > 0
     bound, token_ids, z, k, others = likeliest(row, quads_ptr, best_at, noise, scale, vocab_size, PACKED, KIND, EVEN,
                                                HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-    reach = highest(bound)
-    if MASS:
-        reach = highest(tl.where(bound < reach, bound, -float("inf")))
-    unscored, left = highest(second), highest(rest)
-    if (unscored >= reach - 0.1) & (unscored > -float("inf")):
-        bound2, token_ids2, z2, k2, others2 = likeliest(row, quads_ptr, second_at, noise, scale, vocab_size, PACKED,
-                                                        KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        # An empty slot's second quad is its first one again.
-        there = second > -float("inf")
-        bound2, others2 = tl.where(there, bound2, -float("inf")), tl.where(there, others2, -float("inf"))
-        bound, beaten, token_ids, z, k = better_of(bound, bound2, token_ids, token_ids2, z, z2, k, k2)
-        others = tl.maximum(tl.maximum(others, others2), beaten)
-        unscored = left
-    # Of two quads in one tile the worse is left to `rest`, however little the slot's second one promises.
-    unscored = score_of_bound(tl.maximum(tl.maximum(unscored, left), highest(others)))
     found = best_two(token_ids, z, score(z * scale, k), 4 * quads_of(vocab_size, EVEN))
+    left = tl.maximum(left, others)
+    reach, asks = highest(left), faulty == 0
+    while asks:
+        needed = found[0][0]
+        if MASS:
+            needed = found[0][1]
+        asks = (score_of_bound(reach) >= needed) & (reach > -float("inf"))
+        if asks:
+            slot = tl.min(tl.where(left == reach, tl.arange(0, SLOTS), SLOTS), 0)
+            chosen = tl.arange(0, SLOTS) == slot
+            found = with_slot(row, quads_ptr, slot, tl.max(tl.where(chosen, token_ids, 0), 0), ats, noise, scale, found,
+                              vocab_size, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            left = tl.where(chosen, -float("inf"), left)
+            reach = highest(left)
     scores = found[0]
-    return ((scores[0], scores[1], tl.maximum(scores[2], unscored)), found[1], found[2]), faulty
+    return ((scores[0], scores[1], tl.maximum(scores[2], score_of_bound(reach))), found[1], found[2]), faulty

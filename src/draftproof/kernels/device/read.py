@@ -109,8 +109,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             if races:
                 if HAS_SPECIAL:
                     wait_for_previous(OVERLAP)
-                found, faulty = finished(row, quads_ptr, slots, noise, scale, vocab_size, PACKED, KIND, EVEN,
-                                         HAS_ALLOWED, HAS_SPECIAL, MASS)  # fmt: skip
+                found, faulty = finished(row, quads_ptr, slots, (first * GROUP, last * GROUP), noise, scale, vocab_size,
+                                         PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, MASS)  # fmt: skip
     return found, faulty
 
 
