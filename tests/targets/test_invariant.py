@@ -9,7 +9,7 @@ from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.shapes import KEY_STEP, QUERY_STEP, ExactShapes, FixedShapes, StepShapes
-from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, random_ids, score_one, tiny_model
+from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, attention_in_blocks, random_ids, score_one, tiny_model
 
 DTYPES = (torch.float32, torch.bfloat16)
 WIDTH = 16
@@ -238,13 +238,23 @@ def test_packed_linears_compute_the_same(name: str) -> None:
 TREES = ((-1, 0, 0), (-1, 0, 0, 1, 2, 2), (-1, 0, 0, 0, 1, 4, 5, 2, 2), (-1, 0, *[0] * 9))
 
 
+@pytest.mark.parametrize("block", [None, 128], ids=["own", "blocks"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(name: str, dtype: torch.dtype) -> None:
-    """Near and far from the end of a step of keys, alone and beside another slot's tree; then the kept path goes on."""
+def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
+    monkeypatch, name: str, dtype: torch.dtype, block: int | None
+) -> None:
+    """Near and far from the end of a step of keys, alone and beside another slot's tree; then the kept path goes on.
+
+    By the machine's own attention, and by one of which it is known that branches in place agree.
+    """
+    if block is not None:
+        monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
     target = HFTarget(tiny_model(name, dtype), num_slots=2, invariant=True)
+    assert target.keeps_branches_in_place or block is None
     text, num_in_place, num_copied = random_ids(400), 0, 0
-    for turn, start in enumerate((1, 7, 15, 16, 30, 63, 77, 100, 127, 180, 200, 250, 255, 256, 300)):
+    starts = (1, 7, 15, 16, 30, 63, 77, 100, 127, 180, 200, 250, 255, 256, 300)
+    for turn, start in enumerate(starts if block is None else starts[2::3]):
         parents = TREES[turn % len(TREES)]
         nodes = random_ids(len(parents), seed=turn)
         for slot in range(2):

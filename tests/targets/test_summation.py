@@ -11,7 +11,7 @@ from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.shapes import FixedShapes, StepShapes
-from tests.targets.models import VOCAB_SIZE, random_ids, tiny_model
+from tests.targets.models import VOCAB_SIZE, attention_in_blocks, random_ids, tiny_model
 
 
 def in_halves(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -118,21 +118,9 @@ def test_layers_that_never_agree_leave_forwards_of_one_size(monkeypatch) -> None
 
 @pytest.mark.parametrize("block", [64, 80, 256])
 def test_where_sums_are_cut_into_blocks_is_found(monkeypatch, block: int) -> None:
-    """Attention that adds up `block` keys in their order, then the blocks: nothing moves across a beginning."""
-
-    def attention(query, keys, values, attn_mask, **kwargs):
-        scores = query @ keys.transpose(2, 3) / query.shape[3] ** 0.5 + attn_mask
-        weights = (scores - scores.amax(dim=-1, keepdim=True)).exp()
-        outputs = []
-        for begin in range(0, keys.shape[2], block):
-            out = torch.zeros(*query.shape[:3], values.shape[3])
-            for column in range(begin, min(begin + block, keys.shape[2])):
-                out = out + weights[..., column : column + 1] * values[:, :, column : column + 1]
-            outputs.append(out)
-        return sum(outputs)
-
+    """Nothing moves across the beginning of a block."""
     target = HFTarget(tiny_model("llama"))
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
     columns = range(16, 256, 16)
     num_heads = target.model.config.num_attention_heads
     found = [column for column in columns if not summation.chunks_move(target._layers, num_heads, 256, column)]
