@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftproof.drafters import acceptance
 from draftproof.drafters.acceptance import AcceptanceRates
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts
@@ -325,3 +326,25 @@ def test_fixed_length_is_fixed():
 def test_bad_settings_are_refused_by_name(make, field):
     with pytest.raises(ParameterError, match=field):
         make()
+
+
+def first_answers(num_passes=16):
+    """What is asked for where no draft is ever accepted."""
+    policy, answers = AutoLength(4, use_clock=False, draft_token_cost=0.15), []
+    for _ in range(num_passes):
+        answers.append(policy.num_tokens(None))
+        policy.observe(answers[-1], 0, None)
+    return answers
+
+
+def test_a_few_rejected_drafts_are_no_proof():
+    """Six drafts in a row before anything is waited for, and then waits from the first interval on."""
+    answers = first_answers()
+    assert all(answers[:6]) and not any(answers[6:9])
+    assert answers[9] and not any(answers[10:])
+
+
+def test_belief_in_the_first_draft_is_caught(monkeypatch):
+    monkeypatch.setattr(acceptance, "NUM_FIRST", 1)
+    with pytest.raises(AssertionError):
+        test_a_few_rejected_drafts_are_no_proof()

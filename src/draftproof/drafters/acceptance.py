@@ -19,6 +19,8 @@ FORGETTING: Final = 0.95
 PRIOR_STRENGTH: Final = 2.0
 """The prior counts as this many trials."""
 FIRST_PRIOR: Final = 0.5
+NUM_FIRST: Final = 6
+"""Drafts after which it is believed that drafting doesn't pay."""
 
 
 class _Mean:
@@ -48,11 +50,13 @@ class AcceptanceRates:
     def __init__(self, prior: AcceptanceRates | None = None) -> None:
         self._prior = prior
         self._everything = _Mean()
+        self._num_drafts = 0
         self._by_confidence: dict[Confidence, _Mean] = {}
         self._by_place: dict[Confidence, list[_Mean]] = {}
 
     def observe(self, num_drafted: int, num_accepted: int, confidence: Confidence) -> None:
         """Take in one verdict: tokens 0..num_accepted-1 accepted, the next one not if there was one."""
+        self._num_drafts += num_drafted > 0
         places = self._by_place.setdefault(confidence, [])
         pooled = self._by_confidence.setdefault(confidence, _Mean())
         for place in range(min(num_accepted + 1, num_drafted)):
@@ -83,8 +87,11 @@ class AcceptanceRates:
         return places[place].given(prior) if place < len(places) else prior
 
     def has_tried(self, confidence: Confidence) -> bool:
-        """Whether anything was drafted at this confidence, in this request or in the engine's others."""
-        return confidence in self._by_place or (self._prior is not None and self._prior.has_tried(confidence))
+        """Whether anything was drafted at this confidence, and NUM_FIRST drafts at any: in this request, or in the
+        engine's others. Before that one rejected draft would weigh more than it tells."""
+        if self._prior is not None and self._prior.has_tried(confidence):
+            return True
+        return confidence in self._by_place and self._num_drafts >= NUM_FIRST
 
     def expected_accepted(self, confidence: Confidence, max_tokens: int) -> list[float]:
         """[max_tokens + 1] the expected number of accepted tokens for drafts of 0..max_tokens tokens."""

@@ -214,8 +214,11 @@ class AutoLength:
 
     def _settle_probe(self, all_accepted: bool, confidence: Confidence) -> None:
         probing = self._probing_at(confidence)
-        probing.settle(paid=all_accepted)
-        self._intervals.settle(confidence, probing.interval)
+        if all_accepted or self._rates.has_tried(confidence):
+            probing.settle(paid=all_accepted)
+            self._intervals.settle(confidence, probing.interval)
+        else:
+            probing.num_waited = 0
         if all_accepted:
             self._rates.forget_half(confidence)
         self._probed = False
