@@ -1,8 +1,11 @@
 """What the scripts about learned drafters compute, by hand."""
 
+import json
+
 import numpy as np
 import pytest
 
+from benchmarks import teacher_forced
 from benchmarks.long_runs import distinct_trigrams, longest_repeated_run
 from benchmarks.teacher_forced import figure, planted
 from draftproof import LLM, SamplingParams
@@ -49,3 +52,26 @@ def test_the_planted_bug_emits_the_argmax(name, monkeypatch):
         z[has_bug] = figure(np.array(values))["z"]
     assert abs(z[False]) < 4 and z[True] < -8
     assert get_verifier(name).name == name
+
+
+def parts_values(part):
+    """Numbers that say which part they are of; with the bug far below 0."""
+    values = np.random.default_rng([part.first, part.has_bug]).normal(size=part.size)
+    return values - 5.0 * part.has_bug
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_same_texts_count_in_however_many_processes(monkeypatch, capsys, jobs):
+    monkeypatch.setattr(teacher_forced, "measured", parts_values)
+    given = ["--num-tokens", "50", "--max-num-seqs", "8", "--verifiers", "block", "--jobs", jobs]
+    monkeypatch.setattr("sys.argv", ["teacher_forced", *given])
+    with pytest.raises(SystemExit) as ended:
+        teacher_forced.main()
+    document = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0 and document["passed"]
+    for name, count, has_bug in (("block", 7, False), ("block, planted bug", 1, True)):
+        parts = [
+            parts_values(teacher_forced.Part("dspark", "block", has_bug, 8 * index, 8, 256, "cpu", 1000))
+            for index in range(count)
+        ]
+        assert document["figures"][name] == figure(np.concatenate(parts))
