@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from draftproof.targets.branches import CHUNK, branch_mask, branches_of
+from draftproof.targets.branches import CHUNK, branch_mask, branches_of, num_branches
 from draftproof.targets.masks import RowLayout
 from tests.targets.test_paths import ancestors, random_tree
 
@@ -76,3 +76,20 @@ def test_a_tree_that_does_not_fit_is_left_to_copies() -> None:
     # Two entries after 15 of a chunk take two chunks a branch, after 14 one.
     assert branches_of(RowLayout.of(223, 3, (-1, 0, 0)), 256, everywhere) is None
     assert branches_of(RowLayout.of(222, 3, (-1, 0, 0)), 256, everywhere) is not None
+
+
+@pytest.mark.parametrize("start", range(1, 250, 7))
+@pytest.mark.parametrize("depth", [2, 5])
+def test_as_many_branches_fit_as_are_counted(start: int, depth: int) -> None:
+    def chunk_moves(key_length: int, column: int) -> bool:
+        return column % 128 != 0
+
+    counted = num_branches(start, depth, 256, chunk_moves)
+    for num in range(2, 10):
+        # A root, and as many paths from it.
+        parents = [-1]
+        for _ in range(num):
+            parents += [0, *range(len(parents), len(parents) + depth - 2)]
+        tree = RowLayout.of(start, len(parents), tuple(parents))
+        fits = branches_of(tree, 256, chunk_moves) is not None
+        assert fits == (num <= counted and start + depth <= 256)

@@ -6,7 +6,7 @@ can't differ. Whatever a drafter proposes, the output's law is the target's; a b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,6 +34,8 @@ class DraftRequest:
         allow proposes nothing that the target can't say. forced_ids: what the grammar forces next, with which the
         engine begins the draft (`forced.propose_after_forced`); they count in num_tokens.
     anticipating: given where the verifier's output can't depend on the draft: it may look at a draft and cut it.
+    num_branches: how many branches of so many tokens, the newest of the context included, the target scores cheaply;
+        None for any number. Only drafters that may look at a draft go by it.
     law_power: what a chain's laws are raised to before they are drawn from; see `sharpened`.
     """
 
@@ -48,6 +50,7 @@ class DraftRequest:
     forced_ids: tuple[int, ...] = ()
     law_power: float = 1.0
     anticipating: Anticipating | None = None
+    num_branches: Callable[[int], int | None] | None = None
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
 
 from draftproof.core import Draft
@@ -23,6 +24,7 @@ def num_asked(target: Target, drafter: Drafter | None, request: Request, num_mis
     """
     if drafter is None or request.length_policy is None:
         return 0
+    request.num_branches = partial(target.num_branches, request.slot)
     # A pass emits one token more than it accepts, and appends one more than it drafts.
     most = min(request.num_tokens_left, target.room(request.slot, num_missing)) - 1
     if most <= 0:
@@ -69,6 +71,7 @@ def draft_request(turn: Turn) -> DraftRequest:
         share_target_field=request.verifier.guarantee == "replay" and request.share_target_noise,
         law_power=request.law_power,
         anticipating=_anticipating(request),
+        num_branches=request.num_branches,
         row_params=request.row_params,
         history=request.history,
         grammar=request.grammar,

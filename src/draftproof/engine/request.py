@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -46,6 +46,7 @@ class Request:
     slot: -1 while it waits. num_cached: entries of the context that its slot holds between steps: all but the newest
     token's once it decodes. last_step: when it was served last. prompt_logprobs: of the prompt's second token on.
     grammar: where the output stands in what structured_outputs asked for. forced_ids: what begins the next draft.
+    num_branches: how many branches of so many tokens the target scores cheaply in the next pass; see `Target`.
     """
 
     request_id: str
@@ -63,6 +64,7 @@ class Request:
     law_power: float = 1.0
     grammar: GrammarCursor | None = None
     forced_ids: tuple[int, ...] = ()
+    num_branches: Callable[[int], int | None] | None = None
     priority: int = 0
     trace: TraceWriter | None = None
     arrival: int = -1

@@ -53,6 +53,11 @@ class Target(Protocol):
         """Whether `parents` may branch."""
         ...
 
+    def num_branches(self, slot: int, num_entries: int) -> int | None:
+        """How many branches of up to `num_entries` tokens, the first one theirs together, a tree that goes on from the
+        slot may have and be scored cheaply; None where that doesn't depend on it."""
+        ...
+
     @property
     def max_num_cached_tokens(self) -> int:
         """How many columns all slots together may take: enough for one slot of `max_model_len`."""

@@ -63,6 +63,16 @@ def branches_of(tree: RowLayout, key_length: int, chunk_moves: Callable[[int, in
     return Branches(base, tuple(runs), tuple(own), tuple(written), tuple(context), begin)
 
 
+def num_branches(start: int, num_entries: int, key_length: int, chunk_moves: Callable[[int, int], bool]) -> int:
+    """How many branches of `num_entries` tokens from `start` on fit; one does anyway."""
+    base = start - start % CHUNK
+    num_chunks = -(-(start - base + num_entries) // CHUNK)
+    free, column = 1, base + CHUNK
+    while column < key_length and chunk_moves(key_length, column):
+        free, column = free + 1, column + CHUNK
+    return max(free // num_chunks, 1)
+
+
 def _paths(tree: RowLayout) -> list[list[int]]:
     """From the root to each leaf, the longest first."""
     assert tree.parents is not None

@@ -18,7 +18,7 @@ import torch
 from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.branches import Branches
+from draftproof.targets.branches import Branches, num_branches
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
@@ -204,6 +204,14 @@ class HFTarget:
     def supports_trees(self) -> bool:
         """A recurrent state follows one path."""
         return not self.is_recurrent
+
+    def num_branches(self, slot: int, num_entries: int) -> int | None:
+        """Under invariant execution on a CPU, those that fit in place: see `branches.py`."""
+        start, chunk_moves = self.length(slot), self._runner.chunk_moves
+        key_length = self.shapes.key_length(start)
+        if chunk_moves is None or key_length is None or self.shapes.num_tokens is not None:
+            return None
+        return num_branches(start, num_entries, key_length, chunk_moves)
 
     @property
     def supports_invariant_trees(self) -> bool:

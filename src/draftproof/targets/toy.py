@@ -84,6 +84,9 @@ class TableTarget:
         """An entry takes a column."""
         return length
 
+    def num_branches(self, slot: int, num_entries: int) -> None:
+        return None
+
     @property
     def supports_trees(self) -> bool:
         """A node's law is that of its path."""

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from draftproof.core import ROOT, Draft, DrawnWith, Key, Purpose
+from draftproof.core import ROOT, Draft, DrawnWith, Key, PointMass, Purpose
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree import BestFirst, Shares, Static, TopK, TreeDrafter
+from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores, largest
 from draftproof.drafters.tree.static import paths_for, shape_for
 from draftproof.errors import ParameterError
@@ -183,3 +184,16 @@ def test_shapes():
     assert paths_for(8, 4) == (-1, -1, 0, 1, 2, 3, 4, 5)
     assert paths_for(9, 3) == (-1, -1, -1, 0, 1, 2, 3, 4, 5)
     assert paths_for(1, 4) == (-1,) and paths_for(2, 1) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("most", "kept"), [(1, [0, 2, 5]), (2, [0, 1, 2, 4, 5]), (3, [0, 1, 2, 3, 4, 5]), (9, [0, 1, 2, 3, 4, 5])]
+)
+def test_a_tree_is_cut_to_so_many_branches(most, kept):
+    """Two children of the context, 0 and 1; 2 and 3 after 0, 4 after 1, 5 after 2: the first of each come first."""
+    tree = Growing(request(8))
+    tree.add(ROOT, np.array([1, 2]), np.log([0.6, 0.3]), PointMass(0))
+    tree.add(0, np.array([1, 2]), np.log([0.5, 0.2]), PointMass(0))
+    tree.add(1, np.array([3]), np.log([0.3]), PointMass(0))
+    tree.add(2, np.array([4]), np.log([0.1]), PointMass(0))
+    assert tree.with_branches(np.arange(6), most).tolist() == kept

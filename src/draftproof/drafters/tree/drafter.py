@@ -176,6 +176,10 @@ class TreeDrafter:
         looked = self._scores[request.slot].noise_weight > 0
         chosen = self.builder.chosen(tree)
         if request.anticipating is not None:
+            if request.num_branches is not None and len(chosen):
+                # The context's newest token is the root of all.
+                most = request.num_branches(2 + int(tree.depths[chosen].max()))
+                chosen = chosen if most is None else tree.with_branches(chosen, most)
             survival = self._survivals(tree, tree.log_weights[chosen])
             chosen = chosen[: request.anticipating.num_worth(survival)]
         log_weights = tree.log_weights[chosen]

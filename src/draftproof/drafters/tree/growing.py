@@ -114,6 +114,19 @@ class Growing:
         possible = np.flatnonzero((weights > -np.inf) & (weights >= min_log_weight))
         return possible[np.argsort(-weights[possible], kind="stable")][:num_wanted]
 
+    def with_branches(self, chosen: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+        """Of chosen candidates, parents first, those that make no more than `most` paths to a leaf."""
+        kept: list[int] = []
+        leaves = {ROOT}
+        for candidate in chosen.tolist():
+            parent = int(self.parents[candidate])
+            if parent != ROOT and parent not in kept:
+                continue
+            if parent in leaves or len(leaves) < most:
+                leaves = (leaves - {parent}) | {candidate}
+                kept.append(candidate)
+        return np.array(kept, dtype=np.int64)
+
     def heaviest(self, num_wanted: int) -> NDArray[np.float64]:
         """[<= num_wanted] the largest weights, the largest first."""
         weights = np.sort(-self.log_weights)[:num_wanted]
