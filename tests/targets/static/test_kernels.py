@@ -90,9 +90,8 @@ def test_a_query_has_the_same_bits_in_any_row():
 
 
 def test_many_splits_have_the_same_bits_in_any_bucket(monkeypatch):
-    """Up to 19 of 16 keys: more than are brought together at once."""
+    """Up to 19 of 16 keys."""
     monkeypatch.setattr(attention, "INVARIANT_SPLIT", 16)
-    monkeypatch.setattr(attention, "MERGED_TOGETHER", 8)
     source = torch.Generator().manual_seed(17)
     shape, width = Shape(4, 2, 8, 8, None), attention.most_tokens(2)
     query = torch.randn(96, 4, 8, generator=source)

@@ -16,8 +16,6 @@ LEAST_QUERIES: Final = 16
 MOST_QUERIES: Final = 64
 """Queries of a row, heads that share a key head counted: longer runs are cut into several rows."""
 INVARIANT_SPLIT: Final = 256
-MERGED_TOGETHER: Final = 16
-"""Splits."""
 BUSY: Final = 528
 """Programs that keep a device busy: four on each of 132 processors."""
 
@@ -100,7 +98,7 @@ class Attention:
         )  # fmt: skip
         if self.num_splits > 1:
             merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
-                tables.rows, out, sums, stats, self.num_splits, **sizes, TOGETHER=MERGED_TOGETHER, num_warps=4
+                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=4
             )
         return out
 

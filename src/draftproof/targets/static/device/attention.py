@@ -134,9 +134,9 @@ def split_kernel(
 def merge_kernel(
     rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
-    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr, TOGETHER: tl.constexpr,
+    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """One query of one key head a program. TOGETHER: splits that are brought together at once, a power of two."""
+    """One query of one key head a program."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     query = tl.program_id(2)
@@ -148,22 +148,16 @@ def merge_kernel(
         peak = tl.full([], float("-inf"), tl.float32)
         mass = tl.full([], 0.0, tl.float32)
         sums = tl.zeros([VALUE_PADDED], tl.float32)
-        used = tl.cdiv(total, SPLIT)
-        # So many at once wait for their loads once, and are added up in one order whatever the bucket holds.
-        for start in range(0, used, TOGETHER):
-            split = start + tl.arange(0, TOGETHER)
-            there = split < used
+        for split in range(0, tl.cdiv(total, SPLIT)):
             part = index.to(tl.int64) * num_splits + split
-            peaks = tl.load(stats_ptr + 2 * part, mask=there, other=float("-inf"))
-            masses = tl.load(stats_ptr + 2 * part + 1, mask=there, other=0.0)
-            parts = tl.load(
-                sums_ptr + part[:, None] * VALUE_PADDED + dims[None, :], mask=there[:, None], other=0.0
-            )  # fmt: skip
-            higher = tl.maximum(peak, tl.max(peaks, 0))
+            its_peak = tl.load(stats_ptr + 2 * part)
+            its_mass = tl.load(stats_ptr + 2 * part + 1)
+            its_sums = tl.load(sums_ptr + part * VALUE_PADDED + dims)
+            higher = tl.maximum(peak, its_peak)
             pivot = tl.where(higher == float("-inf"), 0.0, higher)
             shrink = tl.exp2(peak - pivot)
-            weights = tl.exp2(peaks - pivot)
-            mass = mass * shrink + tl.sum(masses * weights, 0)
-            sums = sums * shrink + tl.sum(parts * weights[:, None], 0)
+            weight = tl.exp2(its_peak - pivot)
+            mass = mass * shrink + its_mass * weight
+            sums = sums * shrink + its_sums * weight
             peak = higher
         tl.store(out_ptr + index * VALUE_DIM + dims, sums / mass, mask=dims < VALUE_DIM)
