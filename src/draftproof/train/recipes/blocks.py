@@ -15,6 +15,7 @@ from draftproof.drafters.learned.packaging import default_taps
 from draftproof.errors import ParameterError
 from draftproof.train.blocks import Blocks, block_hidden, choose_blocks, gather_rows
 from draftproof.train.corpus import Corpus
+from draftproof.train.losses import Compared, choose_temperatures, chosen_weights, compare
 from draftproof.train.recipes.vocab import vocabulary_tensors
 from draftproof.train.settings import TrainSettings
 from draftproof.train.target import FrozenTarget, Packed
@@ -107,6 +108,27 @@ class BlockTraining:
         flat = (blocks.columns.flatten(1), before.flatten(1))
         token_ids, previous_ids = (batch.ids.gather(1, index).view_as(blocks.columns) for index in flat)
         return Predicted(hidden, logits, target_logits, token_ids, previous_ids, blocks)
+
+    def compare(
+        self,
+        found: Predicted,
+        logits: torch.Tensor,
+        loss: str,
+        settings: TrainSettings,
+        generator: torch.Generator,
+    ) -> tuple[Compared, torch.Tensor | None]:
+        """`logits` [rows, A, n, D] against the target's by a loss's name, and the temperatures that both are at."""
+        temperatures = choose_temperatures(settings.compare_at, found.token_ids, generator)
+        compared = compare(
+            logits,
+            found.target_logits,
+            found.token_ids,
+            chosen_weights(loss, settings.hard_labels),
+            self.vocab,
+            temperatures=temperatures,
+            fused=settings.compile,
+        )
+        return compared, temperatures
 
     def tensors(self, *, save_head: bool) -> dict[str, torch.Tensor]:
         """The module's tensors, and the maps of a reduced vocabulary as speculators writes them."""

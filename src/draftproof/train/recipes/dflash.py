@@ -18,7 +18,7 @@ from draftproof.train.blocks import slot_weights
 from draftproof.train.compiled import compile_layers
 from draftproof.train.corpus import Corpus
 from draftproof.train.initial import random_weights
-from draftproof.train.losses import accepted_lengths, choose_temperatures, chosen_weights, compare
+from draftproof.train.losses import accepted_lengths
 from draftproof.train.recipes.base import Recipe
 from draftproof.train.recipes.blocks import (
     BlockTraining,
@@ -57,17 +57,7 @@ class DFlashRecipe(Recipe):
 
     def loss(self, batch: Packed, generator: torch.Generator) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         found = self.training.predict(batch, self.settings.num_anchors, generator)
-        weights = chosen_weights(self.settings.loss, self.settings.hard_labels)
-        temperatures = choose_temperatures(self.settings.compare_at, found.token_ids, generator)
-        compared = compare(
-            found.logits,
-            found.target_logits,
-            found.token_ids,
-            weights,
-            self.training.vocab,
-            temperatures=temperatures,
-            fused=self.settings.compile,
-        )
+        compared, _ = self.training.compare(found, found.logits, self.settings.loss, self.settings, generator)
         decay = 7.0 if self.settings.block_size > 8 else 4.0
         valid = found.blocks.valid
         share = slot_weights(valid.shape[-1], decay, found.logits) * valid

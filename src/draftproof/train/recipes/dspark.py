@@ -19,7 +19,7 @@ from draftproof.train.blocks import slot_weights
 from draftproof.train.compiled import compile_layers
 from draftproof.train.corpus import Corpus
 from draftproof.train.initial import random_weights
-from draftproof.train.losses import accepted_lengths, choose_temperatures, chosen_weights, compare
+from draftproof.train.losses import accepted_lengths
 from draftproof.train.recipes.base import Recipe
 from draftproof.train.recipes.blocks import (
     BlockTraining,
@@ -72,17 +72,7 @@ class DSparkRecipe(Recipe):
         if markov is None or confidence is None:
             raise ParameterError("method", self.method, "a module with both heads")
         logits = found.logits + markov.block_bias(found.previous_ids, found.hidden)
-        weights = chosen_weights("distance", self.settings.hard_labels)
-        temperatures = choose_temperatures(self.settings.compare_at, found.token_ids, generator)
-        compared = compare(
-            logits,
-            found.target_logits,
-            found.token_ids,
-            weights,
-            self.training.vocab,
-            temperatures=temperatures,
-            fused=self.settings.compile,
-        )
+        compared, temperatures = self.training.compare(found, logits, "distance", self.settings, generator)
         features = torch.cat((found.hidden, markov.embed(found.previous_ids)), dim=-1)
         certainty = confidence(features).float()
         surprise = binary_cross_entropy_with_logits(certainty, compared.overlap, reduction="none")
