@@ -4,7 +4,6 @@ from tests.kernels import probs_checks, ratio_checks, ratio_fault_checks
 from tests.kernels.mutants import Mutant
 
 RATIO = "device/ratio.py"
-BRACKET = "device/bracket.py"
 STATE = "ratio/device/state.py"
 MEASURE = "ratio/device/measure.py"
 DRAFT_LAW = "ratio/device/draft_law.py"
@@ -55,17 +54,12 @@ RATIO_MUTANTS = {
         "mask=inside, other=1.0) * 1.3\n\n\n@triton.jit\ndef stop_of_rejection", ratio_checks.check_filters,
     ),
     "the last kept token dropped": Mutant(RATIO, "law[3] + 1)", "law[3])", ratio_checks.check_filters),
-    "the mass above a bracket taken too low": Mutant(
-        BRACKET, "z >= high, GROUP, TILE)", "z >= high + 0.05, GROUP, TILE)", probs_checks.check_parts
+    "top-p's mass without what lies above its bracket": Mutant(
+        "device/law.py", "mass += above_mass", "mass += 0.0", probs_checks.check_target_probs
     ),
-    "a bracket that ends below its highest tokens": Mutant(
-        BRACKET, "(z >= low) & (z < high)", "(z >= low) & (z < high - 0.3)", probs_checks.check_target_probs
-    ),
-    "a bracket's tokens without their ids": Mutant(
-        BRACKET, "tl.reshape(ids, (GROUP * TILE // 8, 8))", "0 * hits", probs_checks.check_parts
-    ),
-    "a list that leaves tokens out taken for whole": Mutant(
-        "device/bound_kernels.py", "num_listed <= SIZE", "num_listed >= 0", probs_checks.check_parts
+    "the first part's tokens of a bracket forgotten": Mutant(
+        "device/law.py", "place % ROOM < tl.load(counts + place // ROOM)",
+        "(place % ROOM < tl.load(counts + place // ROOM)) & (place >= ROOM)", probs_checks.check_parts,
     ),
     "a mass that top-p's last token isn't part of": Mutant(
         "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",

@@ -10,18 +10,10 @@ The few are found by the maxima of groups of tokens, in the tiles that reach tha
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.passes import (
-    WHOLE,
-    collect,
-    count_and_mass,
-    count_and_mass_of_list,
-    list_groups,
-    list_tiles,
-    whole,
-)
+from draftproof.kernels.device.passes import WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
 from draftproof.kernels.device.rows import ordered, unordered
 
-BY_COUNT = tl.constexpr(0)  # what `search` asks of a row, in this order: top-k's last logit,
+BY_COUNT = tl.constexpr(0)  # what `keep_of_row` asks of a row, in this order: top-k's last logit,
 WHOLE_MASS = tl.constexpr(1)  # the mass of what top-k and min-p keep,
 BY_MASS = tl.constexpr(2)  # top-p's last logit,
 BEFORE = tl.constexpr(3)  # the mass before its ties,
@@ -132,29 +124,15 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
 def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p, TILES: tl.constexpr,
                 GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps."""
-    listed = (tile_max, tiles, 0, tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64))
-    z_bound, id_bound, mass, enough = search(
-        row, tiles, tile_max, listed, shape, scale, top, tl.maximum(least, -3.4028234663852886e38), largest, k, top_p,
-        TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, False)  # fmt: skip
-    return z_bound, id_bound, mass
+    """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps.
 
-
-@triton.jit
-def search(row, tiles, tile_max, listed, shape, scale, top, lowest, highest, k, top_p, TILES: tl.constexpr,
-           GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-           HAS_SPECIAL: tl.constexpr, LISTED: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, mass, enough) of what the filters keep, between logits `lowest` and `highest`.
-
-    Looks for it in the row or, LISTED, in a list of all that lies between the two: listed are its logits and ids
-    (pointers), how many they are, the mass above them, and the mass that top-p wants. enough: whether there is as much.
     One pass after the other, each for one question, by one piece of code: every copy of a pass is slow to compile.
     """
-    low, high = ordered(lowest) >> KEY_SHIFT, ordered(highest) >> KEY_SHIFT
+    low, high = ordered(tl.maximum(least, -3.4028234663852886e38)) >> KEY_SHIFT, ordered(largest) >> KEY_SHIFT
+    highest = high
     first, last = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32) + shape[2]
     id_bound = last
-    mass, needed = listed[3], listed[4]
-    enough = needed >= 0
+    mass, needed = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
     num_before, num_kept = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
     asked = tl.where(k > 0, BY_COUNT, WHOLE_MASS)
     while asked < NOTHING:
@@ -163,23 +141,16 @@ def search(row, tiles, tile_max, listed, shape, scale, top, lowest, highest, k, 
         middle = (first + last) >> 1
         up_to = tl.where(asked == BEFORE, 0, tl.where(asked == BY_ID, middle, shape[2]) + 1)
         z_bound = unordered(key << KEY_SHIFT)
-        if LISTED:
-            count, share = count_and_mass_of_list(listed, scale, top, z_bound, up_to)
-            share += listed[3]
-        else:
-            num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
-            count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, up_to, GROUP, TILE,
-                                          HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
+        count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, up_to, GROUP, TILE,
+                                      HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
         if searches:
             reached = tl.where(asked == BY_COUNT, count >= k, share >= needed)
             low, high = tl.where(reached, key, low), tl.where(reached, high, key - 1)
             asked += tl.where(low < high, 0, 1)
         elif asked == WHOLE_MASS:
-            if not LISTED:
-                needed = top_p * share
-            mass, high = share, ordered(highest) >> KEY_SHIFT
-            enough = share >= needed
-            asked = tl.where((top_p < 1.0) & enough, BY_MASS, NOTHING)
+            mass, needed, high = share, top_p * share, highest
+            asked = tl.where(top_p < 1.0, BY_MASS, NOTHING)
         elif asked == BEFORE:
             num_before, mass = count, share
             asked += 1
@@ -195,7 +166,7 @@ def search(row, tiles, tile_max, listed, shape, scale, top, lowest, highest, k, 
             first, last = tl.where(reached, first, middle + 1), tl.where(reached, middle, last)
             id_bound = first
             asked += tl.where(first < last, 0, 1)
-    return unordered(low << KEY_SHIFT), id_bound, mass, enough
+    return unordered(low << KEY_SHIFT), id_bound, mass
 
 
 @triton.jit

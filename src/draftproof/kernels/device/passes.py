@@ -62,21 +62,6 @@ def count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, id_bound,
 
 
 @triton.jit
-def count_and_mass_of_list(listed, scale, top, z_bound, id_bound):
-    """`count_and_mass` of a list: (logits, ids, how many) and what else a caller has."""
-    count = tl.zeros((TOKENS_AT_ONCE,), tl.int32)
-    mass = tl.zeros((TOKENS_AT_ONCE,), tl.int64)
-    for start in range(0, listed[2], TOKENS_AT_ONCE):
-        place = start + tl.arange(0, TOKENS_AT_ONCE)
-        there = place < listed[2]
-        z = tl.load(listed[0] + place, mask=there, other=-float("inf"))
-        counted = there & above(z, tl.load(listed[1] + place, mask=there, other=0), z_bound, id_bound)
-        count += counted.to(tl.int32)
-        mass += tl.where(counted, whole(tl.exp2(tl.fma(z, scale, -top))), 0.0).to(tl.int64)
-    return tl.sum(count, 0), tl.sum(mass, 0).to(tl.float64) / WHOLE
-
-
-@triton.jit
 def first_at(row, tiles, num_listed, shape, z_wanted, GROUP: tl.constexpr, TILE: tl.constexpr,
              HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """The lowest id among listed tokens whose logit is `z_wanted`."""

@@ -113,7 +113,7 @@ class KeyedKernel:
 
 def sum_parts(num_rows: int, tiles: int) -> int:
     """How many programs share a row whose mass is summed, a power of two."""
-    parts = 1024 // max(num_rows, 1) if num_rows <= _AT_ONCE else 16 if num_rows <= 512 else 8
+    parts = 2048 // max(num_rows, 1) if num_rows <= _AT_ONCE else 32 if num_rows <= 512 else 16
     return max(1, min(tiles // 4, 1 << max(parts, 1).bit_length() - 1))
 
 

@@ -30,7 +30,7 @@ class TargetProbsKernel:
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, logits.device)
         self._parts = parts_of(rows.num_rows, plan.num_tiles)
         self._rows = rows_of(rows.num_rows, logits.device)
-        self._brackets = brackets_of(plan, self._parts, logits.device)
+        self._brackets = brackets_of(rows.num_rows, self._parts, logits.device)
 
     def __call__(
         self,
@@ -67,8 +67,8 @@ class TargetProbsKernel:
             GROUPS=requests.lists, num_warps=1, **sizes, **common.of_read,
         )  # fmt: skip
         measure_kernel[(plan.num_rows,)](
-            *common.given[2:4], self._scratch, plan.num_tiles, self._rows, TILES=plan.tiles, OVERLAP=plan.overlaps,
-            num_warps=1, **plan.overlapping,
+            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,
+            TILES=plan.tiles, TOP_P=requests.top_p_alone, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
         )  # fmt: skip
         bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows[1], self._brackets,
                    nodes=1, parts=self._parts, wanted=0)  # fmt: skip

@@ -48,7 +48,8 @@ class RatioKernel:
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
         # Few of a request's rows are looked at more than once.
         self._parts = parts_of(num_requests * (4 if block else 2), plan.num_tiles)
-        self._splits = parts_of(num_requests, plan.num_tiles)
+        self._mass_parts = parts_of(num_requests * 4, plan.num_tiles, most=64, least_tiles=2)
+        self._splits = parts_of(num_requests, plan.num_tiles, most=64, least_tiles=2)
         self._draft_plan: Plan | None = None
         self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
         if draft.kind == "logits" and draft.values is not None and draft.values.shape[0]:
@@ -74,9 +75,9 @@ class RatioKernel:
         self._node_state = (
             floats32(n), floats32(n), floats64(n), floats32(n), floats32(n), floats32(n), ints(n), floats64(n),
         )  # fmt: skip
-        self._brackets = brackets_of(plan, self._parts, device)
+        self._brackets = brackets_of(n, self._parts, device)
         self._prefixes = (floats64(n), ints(n), ints(num_requests), ints(num_requests))
-        self._residual_masses = longs(n, self._parts)
+        self._residual_masses = longs(n, self._mass_parts)
         self._racers = (
             floats32(num_requests, 2, self._splits), ints(num_requests, self._splits), ints(num_requests),
             ints(num_requests), floats64(num_requests),
@@ -101,7 +102,7 @@ class RatioKernel:
         from draftproof.kernels.ratio.device.residual import finish_kernel, mass_kernel, race_kernel
         from draftproof.kernels.ratio.device.stop import chain_kernel
 
-        plan, parts = self._plan, self._parts
+        plan, parts = self._plan, self._mass_parts
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
         law = _LAWS[draft.kind]
         steps = draft.vocab_size.bit_length() if draft.kind == "sparse" else 0
@@ -117,7 +118,7 @@ class RatioKernel:
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
-            DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
+            self._brackets, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
             LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block,
             UNFILTERED=unfiltered, num_warps=4, **sizes, **tiles,
         )  # fmt: skip
@@ -125,7 +126,7 @@ class RatioKernel:
         where: dict[str, Any] = {"NODES": self._nodes, "PARTS": parts, "BLOCK": self._block}
         if not unfiltered:
             bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state[6], self._brackets,
-                       nodes=self._nodes, parts=parts, wanted=2 if self._block else 1)  # fmt: skip
+                       nodes=self._nodes, parts=self._parts, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
             chain_kernel[(rows.num_requests,)](
                 chain, *bounded, self._prefixes, NODES=self._nodes,
