@@ -250,7 +250,7 @@ def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
     """
     if block is not None:
         monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
-    target = HFTarget(tiny_model(name, dtype), num_slots=2, invariant=True)
+    target = HFTarget(tiny_model(name, dtype), num_slots=2, invariant=True, branches_in_place=True)
     assert target.keeps_branches_in_place or block is None
     text, num_in_place, num_copied = random_ids(400), 0, 0
     starts = (1, 7, 15, 16, 30, 63, 77, 100, 127, 180, 200, 250, 255, 256, 300)
@@ -282,11 +282,15 @@ def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
     assert num_copied > 0 and (num_in_place > 0 or not target.keeps_branches_in_place)
 
 
+def test_branches_are_in_place_only_where_that_is_asked_for() -> None:
+    assert not HFTarget(tiny_model("llama"), invariant=True).keeps_branches_in_place
+
+
 def test_copies_are_made_where_branches_in_place_do_not_agree(monkeypatch) -> None:
     """A machine on which the question has the wrong answer: the model's own bits tell, and trees get copies."""
     monkeypatch.setattr(hf, "chunks_move", lambda *_: True)
     real = packed.branch_mask
     monkeypatch.setattr(packed, "branch_mask", lambda *args: real(*args).roll(1, dims=-1))
-    target = HFTarget(tiny_model("llama"), invariant=True)
+    target = HFTarget(tiny_model("llama"), invariant=True, branches_in_place=True)
     assert not target.keeps_branches_in_place and isinstance(target.shapes, StepShapes)
     assert invariant.probe(target, target.shapes) is None

@@ -58,13 +58,15 @@ class HFTarget:
         max_num_cached_tokens: int | None = None,
         cache_memory: int | None = None,
         static: bool | None = None,
+        branches_in_place: bool = False,
     ) -> None:
         """model: a transformers `…ForCausalLM` on one device; its parameters are frozen and it is put in eval mode.
         max_model_len: the most tokens a slot may hold; by default what the model was configured for.
         invariant, width: see `invariant.py`; `width` is the most tokens of a slot and forward under fixed shapes.
         max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
         static: run forwards of few shapes over fixed buffers (`static/`), as captured graphs on a GPU; None for where
-        that pays, on CUDA devices.
+        that pays, on CUDA devices. branches_in_place: trees under invariant execution on a CPU are computed over the
+        slot's own columns (`branches.py`); not by default, since texts have differed with it (docs/log.md).
 
         Raises ParameterError (num_slots, max_model_len, width, the cache's size) and UnsupportedModelError.
         """
@@ -103,7 +105,7 @@ class HFTarget:
         self._reset(0)
         self._choose_driving()
         if invariant:
-            self.keep_branches_in_place(True)
+            self.keep_branches_in_place(branches_in_place)
             self.shapes = choose_shapes(self, width)
         self._reset(
             plan_columns(
