@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned import lean_block, load
-from draftproof.drafters.learned.following import FollowingBlock, follows
+from draftproof.drafters.learned.following import follows
+from draftproof.drafters.learned.following_block import FollowingBlock
 from draftproof.drafters.learned.lean_block import LeanBlock
 from draftproof.drafters.learned.load import load_block_drafter
 from draftproof.noise import KeyedNoise

@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftproof.drafters.learned.following import FollowingBlock
+from draftproof.drafters.learned.following_block import FollowingBlock
 from draftproof.drafters.learned.following_chain import FollowingChain
 from draftproof.engine.ahead import loop
 from draftproof.engine.ahead.draws import Draws

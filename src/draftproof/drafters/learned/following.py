@@ -1,17 +1,16 @@
-"""A block drafter that the device drives: its context is extended and its block drafted as the target's verdicts come,
-with no number read by the host in between.
+"""Drafters that the device drives: what they draft follows from tensors that it fills itself, with no number read by
+the host in between.
 
-Per step, for contexts whose newest token stands at `starts` and whose keys are cached up to `fed`: the features of
-the positions from `fed` on, as many as a pass can commit, are made keys of; those at `starts` and beyond are of
-rejected tokens, and the block writes its own keys there or doesn't see them. The tokens are then drawn as `drawing.py`
-says for shared noise: the race of the drafter's logits over the target's own field, all slots at once or, where a
-Markov head looks back, one after another. Tokens that a reduced vocabulary hasn't got take no part in it.
+Per step, for contexts whose newest token stands at `starts` and whose entries are cached up to `fed`: the context is
+extended by what the target's pass committed, then the tokens are drafted. One file for each kind: a block
+(`following_block.py`) and a chain (`following_chain.py`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
 
@@ -19,8 +18,9 @@ from draftproof.config import MAX_SPECULATIVE_TOKENS
 from draftproof.drafters.base import Drafter
 from draftproof.drafters.learned.block_drafter import BlockDrafter, FactorisedDrafter
 from draftproof.drafters.learned.chain_drafter import ChainDrafter
-from draftproof.drafters.learned.lean_block import LeanBlock, is_lean
-from draftproof.targets.static.following import reals
+from draftproof.drafters.learned.lean_block import is_lean
+
+Driven = TypeVar("Driven", BlockDrafter, ChainDrafter)
 
 
 class Draw(Protocol):
@@ -29,6 +29,46 @@ class Draw(Protocol):
     def __call__(self, logits: torch.Tensor, first: int) -> torch.Tensor:
         """logits [requests, n, V] of the draft's tokens first, first + 1, …: ids [requests, n]."""
         ...
+
+
+class FollowingDrafter(ABC, Generic[Driven]):
+    """Drafts of `num_drafts` tokens for each of `num_requests` of the drafter's slots."""
+
+    num_behind: ClassVar[int]
+    """Entries of a context that the first call writes."""
+
+    def __init__(self, drafter: Driven, *, num_requests: int, num_drafts: int) -> None:
+        self.drafter: Driven = drafter
+        self._num_drafts = num_drafts
+        self._slots = torch.zeros(num_requests, dtype=torch.int64, device=drafter.ends.table.device)
+        self._known: list[int] = []
+
+    @property
+    def buffers(self) -> tuple[int, ...]:
+        """Where its caches lie: a captured graph is of no use once that changes."""
+        cache = self.drafter.cache
+        return cache.keys.data_ptr(), cache.values.data_ptr(), self.drafter.context.taps.rows.data_ptr()
+
+    def use(self, slots: Sequence[int]) -> None:
+        """The requests' slots from the next call on."""
+        if list(slots) != self._known:
+            self._slots.copy_(torch.tensor(slots))
+            self._known = list(slots)
+
+    @abstractmethod
+    def __call__(
+        self,
+        newest: torch.Tensor,
+        starts: torch.Tensor,
+        fed: torch.Tensor,
+        source: torch.Tensor,
+        recent: torch.Tensor,
+        draw: Draw,
+    ) -> torch.Tensor:
+        """newest, starts, fed, source [requests]: ids [requests, num_drafts]. source: as a following forward's.
+
+        recent [requests, num_drafts + 1]: the tokens from position fed + 1 on, the newest among them.
+        """
 
 
 def follows(drafter: Drafter | None) -> bool:
@@ -47,73 +87,3 @@ def follows(drafter: Drafter | None) -> bool:
 def most_drafts(drafter: Drafter) -> int:
     """How many tokens it drafts at the most, where the device drives it."""
     return drafter.layout.num_drafts if isinstance(drafter, BlockDrafter) else MAX_SPECULATIVE_TOKENS
-
-
-class FollowingBlock:
-    """Drafts of `num_drafts` tokens for each of `num_requests` slots, over caches of `num_keys` columns."""
-
-    num_behind = 0
-    """Entries of a context that the first call writes."""
-
-    def __init__(self, drafter: BlockDrafter, *, num_requests: int, num_drafts: int, num_keys: int) -> None:
-        self.drafter, self._num_drafts = drafter, num_drafts
-        layout, device = drafter.layout, drafter.ends.table.device
-        self._slots = torch.zeros(num_requests, dtype=torch.int64, device=device)
-        self._known: list[int] = []
-        self._ids = torch.full((num_requests, layout.block_size), layout.mask_token_id, device=device)
-        self._fed = torch.arange(num_drafts + 1, device=device)
-        # What is written may end beyond the longest context by a pass, or by a block.
-        drafter.cache.reserve(num_keys + max(num_drafts + 1, layout.block_size))
-        drafter.context.taps.reserve(num_keys + num_drafts + 1)
-        self._block = LeanBlock(
-            drafter.model, drafter.cache, num_requests=num_requests, num_keys=num_keys + layout.block_size
-        )
-
-    @property
-    def buffers(self) -> tuple[int, ...]:
-        """Where its caches lie: a captured graph is of no use once that changes."""
-        cache = self.drafter.cache
-        return cache.keys.data_ptr(), cache.values.data_ptr(), self.drafter.context.taps.rows.data_ptr()
-
-    def use(self, slots: Sequence[int]) -> None:
-        """The requests' slots from the next call on."""
-        if list(slots) != self._known:
-            self._slots.copy_(torch.tensor(slots))
-            self._known = list(slots)
-
-    def __call__(
-        self,
-        newest: torch.Tensor,
-        starts: torch.Tensor,
-        fed: torch.Tensor,
-        source: torch.Tensor,
-        recent: torch.Tensor,
-        draw: Draw,
-    ) -> torch.Tensor:
-        """newest, starts, fed, source [requests]: ids [requests, num_drafts]. source: as a following forward's.
-
-        recent: the tokens from position fed + 1 on, which a block doesn't look at.
-        """
-        drafter, model, vocab = self.drafter, self.drafter.model, self.drafter.ends.vocab
-        is_real = reals(source)
-        self._extend(fed, is_real)
-        self._ids[:, 0] = newest
-        first = drafter.layout.first_slot
-        hidden = self._block.hidden(self._slots, starts, self._ids, drafter.ends.table, is_real)
-        hidden = hidden[:, first : first + self._num_drafts]
-        logits = model.scaled(drafter.ends.logits(hidden))
-        markov = model.markov_head
-        if markov is None:
-            return draw(logits if vocab is None else vocab.expand(logits), 0)
-        previous, drafted = newest.long(), []
-        state = markov.start(markov.embed(previous))
-        for index in range(self._num_drafts):
-            bias, state = markov.step(markov.embed(previous), hidden[:, index], state)
-            biased = logits[:, index] + bias
-            previous = draw((biased if vocab is None else vocab.expand(biased))[:, None], index)[:, 0].long()
-            drafted.append(previous)
-        return torch.stack(drafted, dim=1)
-
-    def _extend(self, fed: torch.Tensor, is_real: torch.Tensor) -> None:
-        taps = self.drafter.context.taps.read_at(self._slots, fed, len(self._fed))
-        self._block.extend(self._slots, fed[:, None] + self._fed, taps.to(self.drafter.target.dtype), is_real)

@@ -8,28 +8,24 @@ draft's own take their places. The forwards are the drafter's own, each over all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.chain_drafter import ChainDrafter, nn_embedding
-from draftproof.drafters.learned.following import Draw
+from draftproof.drafters.learned.following import Draw, FollowingDrafter
 from draftproof.targets.static.following import reals
 
 
-class FollowingChain:
+class FollowingChain(FollowingDrafter[ChainDrafter]):
     """Drafts of `num_drafts` tokens for each of `num_requests` slots, over caches of `num_keys` columns."""
 
     num_behind = 1
-    """Entries of a context that the first call writes."""
 
     def __init__(self, drafter: ChainDrafter, *, num_requests: int, num_drafts: int, num_keys: int) -> None:
-        self.drafter, self._num_drafts = drafter, num_drafts
+        super().__init__(drafter, num_requests=num_requests, num_drafts=num_drafts)
         device = drafter.ends.table.device
-        self._slots = torch.zeros(num_requests, dtype=torch.int64, device=device)
-        self._known: list[int] = []
         self._width = num_drafts + 1
         # Of what is written beyond the longest context nothing is read; a copy's entries go to the last column.
         # PyTorch's attention is fast where rows of the mask are aligned.
@@ -38,18 +34,6 @@ class FollowingChain:
         drafter.context.taps.reserve(num_keys + self._width)
         self._columns = torch.arange(num_columns, device=device)
         self._requests = torch.arange(num_requests, device=device)
-
-    @property
-    def buffers(self) -> tuple[int, ...]:
-        """Where its caches lie: a captured graph is of no use once that changes."""
-        cache = self.drafter.cache
-        return cache.keys.data_ptr(), cache.values.data_ptr(), self.drafter.context.taps.rows.data_ptr()
-
-    def use(self, slots: Sequence[int]) -> None:
-        """The requests' slots from the next call on."""
-        if list(slots) != self._known:
-            self._slots.copy_(torch.tensor(slots))
-            self._known = list(slots)
 
     def __call__(
         self,
@@ -60,10 +44,6 @@ class FollowingChain:
         recent: torch.Tensor,
         draw: Draw,
     ) -> torch.Tensor:
-        """newest, starts, fed, source [requests]: ids [requests, num_drafts]. source: as a following forward's.
-
-        recent [requests, num_drafts + 1]: the tokens from position fed + 1 on, the newest among them.
-        """
         drafter, is_real = self.drafter, reals(source)
         taps = drafter.context.taps.read_at(self._slots, fed, self._width)
         features = drafter.model.features(taps.to(drafter.target.dtype))

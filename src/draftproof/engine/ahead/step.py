@@ -18,7 +18,8 @@ import torch
 
 from draftproof.drafters.learned.block_drafter import BlockDrafter
 from draftproof.drafters.learned.chain_drafter import ChainDrafter
-from draftproof.drafters.learned.following import FollowingBlock
+from draftproof.drafters.learned.following import FollowingDrafter
+from draftproof.drafters.learned.following_block import FollowingBlock
 from draftproof.drafters.learned.following_chain import FollowingChain
 from draftproof.engine.ahead.draws import Draws
 from draftproof.targets.hf import HFTarget
@@ -46,7 +47,7 @@ class AheadStep:
         device = target.device
         self.width, self.draws, self.num_keys = num_drafts + 1, draws, num_keys
         self._forward = target.following(num_requests, self.width, num_keys)
-        self._drafter: FollowingBlock | FollowingChain | None = None
+        self._drafter: FollowingDrafter[Any] | None = None
         if drafter is not None and num_drafts:
             sizes = {"num_requests": num_requests, "num_drafts": num_drafts, "num_keys": num_keys}
             if isinstance(drafter, ChainDrafter):
