@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from draftproof.core import ROOT, Draft, Law, Verdict
+from draftproof.core import ROOT, Draft, Law
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.turn import Turn
 from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.source import DrafterSource
 
 if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
@@ -31,22 +32,15 @@ class _Block:
     turns: dict[int, Turn] = field(default_factory=dict)
 
 
-class BlockSource:
+class BlockSource(DrafterSource["BlockDrafter"]):
     """Conditionals of `drafter`'s slots."""
 
     costs_passes = False
-    log_discount = 0.0
 
     def __init__(self, drafter: BlockDrafter) -> None:
-        self.drafter = drafter
-        self.method = drafter.method
-        self.max_depth: int | None = drafter.layout.num_drafts
+        super().__init__(drafter)
+        self.max_depth = drafter.layout.num_drafts
         self._blocks: dict[int, _Block] = {}
-
-    @property
-    def proposes_without_confidence(self) -> bool:
-        """As the drafter's."""
-        return self.drafter.proposes_without_confidence
 
     @torch.no_grad()
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
@@ -90,18 +84,6 @@ class BlockSource:
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Forgets the blocks."""
         self._blocks = {}
-
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
-        """As the drafter's."""
-        self.drafter.observe(slot, context_ids, verdict)
-
-    def release(self, slot: int) -> None:
-        """As the drafter's."""
-        self.drafter.release(slot)
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
-        """As the drafter's."""
-        return self.drafter.confidence(slot, context_ids)
 
     def _turn(self, tree: Growing, node: int, block: _Block) -> Turn:
         """A turn whose draft is the node's path, with the state that its parent's law has left."""

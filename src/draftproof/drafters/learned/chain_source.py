@@ -12,31 +12,24 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from draftproof.core import ROOT, Draft, Law, Verdict
+from draftproof.core import ROOT, Draft, Law
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.turn import Turn
 from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.source import DrafterSource
 
 if TYPE_CHECKING:
     from draftproof.drafters.learned.chain_drafter import ChainDrafter
 
 
-class ChainSource:
+class ChainSource(DrafterSource["ChainDrafter"]):
     """Laws of `drafter`, whose chains are not used, its cache and its way to a law are."""
 
-    max_depth: int | None = None
     costs_passes = True
-    log_discount = 0.0
 
     def __init__(self, drafter: ChainDrafter) -> None:
-        self.drafter = drafter
-        self.method = drafter.method
+        super().__init__(drafter)
         self._hidden: dict[int, dict[int, torch.Tensor]] = {}
-
-    @property
-    def proposes_without_confidence(self) -> bool:
-        """As the drafter's."""
-        return self.drafter.proposes_without_confidence
 
     @torch.no_grad()
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
@@ -94,18 +87,6 @@ class ChainSource:
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Forgets the nodes' hidden states."""
         self._hidden = {}
-
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
-        """As the drafter's."""
-        self.drafter.observe(slot, context_ids, verdict)
-
-    def release(self, slot: int) -> None:
-        """As the drafter's."""
-        self.drafter.release(slot)
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
-        """As the drafter's."""
-        return self.drafter.confidence(slot, context_ids)
 
     def _laws(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
         """logits: [turns, V], expanded to the target's vocabulary."""

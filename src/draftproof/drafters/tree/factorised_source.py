@@ -9,46 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from draftproof.core import Law, Verdict
+from draftproof.core import Law
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.source import Asked, DrafterSource
 
 
-class DepthLaws(Protocol):
-    """What a block drafter offers for trees, besides a `Drafter`'s `observe`, `release` and `confidence`."""
-
-    method: str
+class DepthLaws(Asked, Protocol):
+    """What a block drafter offers for trees."""
 
     def depth_laws(self, requests: Sequence[DraftRequest]) -> list[list[Law]]:
         """For each request the laws of its next tokens, by depth; [] where nothing can be drafted."""
         ...
 
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None: ...
 
-    def release(self, slot: int) -> None: ...
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None: ...
-
-    @property
-    def proposes_without_confidence(self) -> bool: ...
-
-
-class FactorisedSource:
+class FactorisedSource(DrafterSource[DepthLaws]):
     """The laws of `drafter.depth_laws`, asked for once for each draft."""
 
-    max_depth: int | None = None
     costs_passes = False
-    log_discount = 0.0
 
     def __init__(self, drafter: DepthLaws) -> None:
-        self.drafter = drafter
-        self.method = drafter.method
+        super().__init__(drafter)
         self._tables: dict[int, list[Law]] = {}
-
-    @property
-    def proposes_without_confidence(self) -> bool:
-        """As the drafter's."""
-        return self.drafter.proposes_without_confidence
 
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
         """The drafter's one pass; the laws of depth 0."""
@@ -66,18 +48,6 @@ class FactorisedSource:
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Forgets the tables."""
         self._tables = {}
-
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
-        """As the drafter's."""
-        self.drafter.observe(slot, context_ids, verdict)
-
-    def release(self, slot: int) -> None:
-        """As the drafter's."""
-        self.drafter.release(slot)
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
-        """As the drafter's."""
-        return self.drafter.confidence(slot, context_ids)
 
     def _law(self, tree: Growing, depth: int) -> Law | None:
         table = self._tables[tree.request.slot]

@@ -15,29 +15,27 @@ from typing import Final
 
 import numpy as np
 
-from draftproof.core import Law, PointMass, Sparse, Verdict
+from draftproof.core import Law, PointMass, Sparse
 from draftproof.drafters.automaton import Place
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.ngram import NgramDrafter
 from draftproof.drafters.suffix import SuffixDrafter
 from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.source import DrafterSource
 
 MAX_OCCURRENCES: Final = 32
 DISCOUNT: Final = 0.85
 """A level's weight, in place of the 1 of unanimous counts."""
 
 
-class SuffixSource:
+class SuffixSource(DrafterSource[SuffixDrafter]):
     """Laws from a suffix automaton's counts."""
 
-    max_depth: int | None = None
     costs_passes = False
     log_discount = log(DISCOUNT)
-    proposes_without_confidence = False
 
     def __init__(self, drafter: SuffixDrafter) -> None:
-        self.drafter = drafter
-        self.method = drafter.method
+        super().__init__(drafter)
         self._places: dict[int, dict[tuple[int, ...], Place]] = {}
 
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
@@ -56,18 +54,6 @@ class SuffixSource:
         """Forgets the places in the automaton."""
         self._places = {}
 
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
-        """As the drafter's."""
-        self.drafter.observe(slot, context_ids, verdict)
-
-    def release(self, slot: int) -> None:
-        """As the drafter's."""
-        self.drafter.release(slot)
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
-        """As the drafter's."""
-        return self.drafter.confidence(slot, context_ids)
-
     def _law_after(self, tree: Growing, node: int) -> Law | None:
         path = tuple(int(tree.token_ids[index]) for index in tree.path_to(node))
         return self._law_at(tree.request, path, self._places[tree.request.slot].get(path))
@@ -83,17 +69,11 @@ class SuffixSource:
         return law_of_counts({follower.token_id: follower.num_occurrences for follower in followers})
 
 
-class NgramSource:
+class NgramSource(DrafterSource[NgramDrafter]):
     """Laws from the occurrences of the longest matching n-gram."""
 
-    max_depth: int | None = None
     costs_passes = False
     log_discount = log(DISCOUNT)
-    proposes_without_confidence = False
-
-    def __init__(self, drafter: NgramDrafter) -> None:
-        self.drafter = drafter
-        self.method = drafter.method
 
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
         """The counts of what followed each context's longest n-gram."""
@@ -108,18 +88,6 @@ class NgramSource:
 
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Nothing to do."""
-
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
-        """As the drafter's."""
-        self.drafter.observe(slot, context_ids, verdict)
-
-    def release(self, slot: int) -> None:
-        """As the drafter's."""
-        self.drafter.release(slot)
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
-        """As the drafter's."""
-        return self.drafter.confidence(slot, context_ids)
 
     def _law_at(self, request: DraftRequest, path: tuple[int, ...]) -> Law | None:
         index = self.drafter.contexts.up_to_date(request.slot, request.context_ids)

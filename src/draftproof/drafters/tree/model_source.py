@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from draftproof.core import ROOT, Draft, Law, Verdict
+from draftproof.core import ROOT, Draft, Law
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.draft_model import DraftModelDrafter, Turn
 from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.source import DrafterSource
 from draftproof.errors import ParameterError
 from draftproof.targets.base import ScoreRequest
 
@@ -23,25 +24,18 @@ _MOST_SCORED: Final = 32
 """More missing tokens than a deep tree's path are prefilled."""
 
 
-class ModelSource:
+class ModelSource(DrafterSource[DraftModelDrafter]):
     """A draft model's laws. drafter: its chains are not used, its cache and its way to a law are."""
 
-    max_depth: int | None = None
     costs_passes = True
-    log_discount = 0.0
 
     def __init__(self, drafter: DraftModelDrafter) -> None:
         if not drafter.model.supports_trees:
             raise ParameterError("topology", "tree", "'chain' with a draft model that has a recurrent state")
-        self.drafter, self.model = drafter, drafter.model
-        self.method = drafter.method
+        super().__init__(drafter)
+        self.model = drafter.model
         # Slot -> how many nodes of a trunk that is one path its entries hold, behind the newest token.
         self._kept: dict[int, int] = {}
-
-    @property
-    def proposes_without_confidence(self) -> bool:
-        """As the drafter's."""
-        return self.drafter.proposes_without_confidence
 
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
         """One forward over what is missing in each slot."""
@@ -98,18 +92,10 @@ class ModelSource:
         for request in requests:
             self._cut_back(request.slot)
 
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
-        """As the drafter's."""
-        self.drafter.observe(slot, context_ids, verdict)
-
     def release(self, slot: int) -> None:
         """Empties the slot."""
         self._kept.pop(slot, None)
         self.drafter.release(slot)
-
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
-        """None, as the drafter's."""
-        return self.drafter.confidence(slot, context_ids)
 
     def _cut_back(self, slot: int) -> None:
         if self._kept.pop(slot, None) is not None:

@@ -8,17 +8,32 @@ see the token before (DSpark, DFlash 2) computes a conditional; n-gram and suffi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from draftproof.core import Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.growing import Growing
 
 
-class LawSource(Protocol):
-    """Laws for trees. `method`, `observe`, `release`, `confidence` and the last property are as in `Drafter`."""
+class Asked(Protocol):
+    """What every source hands on to its drafter, as in `Drafter`."""
 
-    method: str
+    @property
+    def method(self) -> str: ...
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None: ...
+
+    def release(self, slot: int) -> None: ...
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None: ...
+
+    @property
+    def proposes_without_confidence(self) -> bool: ...
+
+
+class LawSource(Asked, Protocol):
+    """Laws for trees."""
+
     max_depth: int | None
     """Tokens on the longest path that it can draft; None for no limit of its own."""
     costs_passes: bool
@@ -38,11 +53,37 @@ class LawSource(Protocol):
         """The trees are done."""
         ...
 
-    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None: ...
 
-    def release(self, slot: int) -> None: ...
+Drafting = TypeVar("Drafting", bound=Asked)
 
-    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None: ...
+
+class DrafterSource(Generic[Drafting]):
+    """A source of one drafter's laws: what isn't about laws is the drafter's own answer."""
+
+    max_depth: int | None = None
+    log_discount = 0.0
+
+    def __init__(self, drafter: Drafting) -> None:
+        self.drafter: Drafting = drafter
 
     @property
-    def proposes_without_confidence(self) -> bool: ...
+    def method(self) -> str:
+        """The drafter's."""
+        return self.drafter.method
+
+    @property
+    def proposes_without_confidence(self) -> bool:
+        """The drafter's."""
+        return self.drafter.proposes_without_confidence
+
+    def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
+        """As the drafter's."""
+        self.drafter.observe(slot, context_ids, verdict)
+
+    def release(self, slot: int) -> None:
+        """As the drafter's."""
+        self.drafter.release(slot)
+
+    def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
+        """As the drafter's."""
+        return self.drafter.confidence(slot, context_ids)
