@@ -15,7 +15,7 @@ import torch
 from draftproof.drafters.learned.block_drafter import BlockDrafter
 from draftproof.drafters.learned.following import Draw, FollowingDrafter
 from draftproof.drafters.learned.lean_block import LeanBlock
-from draftproof.targets.static.following import reals
+from draftproof.targets.static.following import MOST_WIDTH, reals
 
 
 class FollowingBlock(FollowingDrafter[BlockDrafter]):
@@ -29,8 +29,8 @@ class FollowingBlock(FollowingDrafter[BlockDrafter]):
         self._ids = torch.full((num_requests, layout.block_size), layout.mask_token_id, device=device)
         self._fed = torch.arange(num_drafts + 1, device=device)
         # What is written may end beyond the longest context by a pass, or by a block.
-        drafter.cache.reserve(num_keys + max(num_drafts + 1, layout.block_size))
-        drafter.context.taps.reserve(num_keys + num_drafts + 1)
+        drafter.cache.reserve(num_keys + max(MOST_WIDTH, layout.block_size))
+        drafter.context.taps.reserve(num_keys + MOST_WIDTH)
         self._block = LeanBlock(
             drafter.model, drafter.cache, num_requests=num_requests, num_keys=num_keys + layout.block_size
         )

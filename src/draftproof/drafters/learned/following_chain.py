@@ -15,7 +15,7 @@ import torch
 from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.chain_drafter import ChainDrafter, nn_embedding
 from draftproof.drafters.learned.following import Draw, FollowingDrafter
-from draftproof.targets.static.following import reals
+from draftproof.targets.static.following import MOST_WIDTH, reals
 
 
 class FollowingChain(FollowingDrafter[ChainDrafter]):
@@ -30,8 +30,8 @@ class FollowingChain(FollowingDrafter[ChainDrafter]):
         # Of what is written beyond the longest context nothing is read; a copy's entries go to the last column.
         # PyTorch's attention is fast where rows of the mask are aligned.
         num_columns = -(-(num_keys + 2 * self._width) // 16) * 16
-        drafter.cache.reserve(num_columns + 1)
-        drafter.context.taps.reserve(num_keys + self._width)
+        drafter.cache.reserve(num_keys + 2 * MOST_WIDTH + 16)
+        drafter.context.taps.reserve(num_keys + MOST_WIDTH)
         self._columns = torch.arange(num_columns, device=device)
         self._requests = torch.arange(num_requests, device=device)
 

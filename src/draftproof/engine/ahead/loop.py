@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 MOST_STEPS: Final = 32
 """Captured steps that are kept, of different batches and lengths."""
 LEAST_KEYS: Final = 256
+LEAST_COLUMNS: Final = 1024
+"""Of a batch: longer contexts of a few requests cost next to nothing where there is none, and a new graph does."""
 
 
 @dataclass(slots=True)
@@ -275,11 +277,13 @@ class AheadLoop:
         params, target = [request.params for request in requests], self._target
         seeds, samples = [request.seed for request in requests], [request.noise.sample_index for request in requests]
         longest = max(member.bound for member in self._members) + 2 * (num_drafts + 1)
-        num_keys = max(1 << (longest - 1).bit_length(), LEAST_KEYS)
         # A kernel is compiled for what it takes, which costs seconds: all are built for what was ever asked for.
         asked = kinds_of(Requests.of(params, seeds, samples, device="cpu"))
         self._kinds = asked if self._kinds is None else widened(self._kinds, asked)
         num_places = self._num_places(len(requests), num_drafts)
+        num_keys = max(
+            1 << (longest - 1).bit_length(), LEAST_KEYS, LEAST_COLUMNS // (1 << (num_places - 1).bit_length())
+        )
         for values in (params, seeds, samples):
             values += values[:1] * (num_places - len(requests))  # type: ignore[operator]
         name = (num_places, num_drafts, num_keys, *self._kinds.values())

@@ -11,14 +11,19 @@ place stands for, its own or 0. Nothing of a copy is cached or read; it costs it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from draftproof.config import MAX_SPECULATIVE_TOKENS
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.static.steps import StaticSteps
 from draftproof.targets.static.tables import NO_COLUMN, Kind, Tables
 from draftproof.targets.taps import TapStore
+
+MOST_WIDTH: Final = MAX_SPECULATIVE_TOKENS + 1
+"""Tokens of a request in a step. Buffers have room for so many beyond the longest context, whatever is drafted: graphs
+would be of no use after another length had moved them."""
 
 
 class ChainTables:
@@ -96,7 +101,7 @@ class FollowingForward:
         self._offsets = torch.zeros(num_requests, dtype=torch.int32, device=tables.all.device)
         self._known: tuple[Any, ...] = ()
         if taps is not None:
-            taps.reserve(num_keys)
+            taps.reserve(num_keys + MOST_WIDTH)
 
     @property
     def buffers(self) -> tuple[int, ...]:
