@@ -50,7 +50,7 @@ test-gpu: ## the tests that need a GPU, with the python3 that is there, GPU_JOBS
 	@$(MAKE) --no-print-directory -k -O -j $(GPU_JOBS) $(GPU_FILES:%=on-gpu/%)
 
 on-gpu/%:
-	@echo $* && PYTHONPATH=src:$$PYTHONPATH python3 -m pytest -q -m gpu $*
+	@echo $* && OMP_NUM_THREADS=1 PYTHONPATH=src:$$PYTHONPATH python3 -m pytest -q -m gpu $*
 
 check: check-format check-lint check-types check-imports ## format, lint, types, direction of imports
 
