@@ -7,7 +7,8 @@ import torch
 
 from draftproof import SamplingParams
 from draftproof.core import Key, Purpose
-from draftproof.engine.ahead.draws import Draws, kinds_of, widened
+from draftproof.engine.ahead.draws import Draws
+from draftproof.engine.ahead.kinds import kinds_of, widened
 from draftproof.kernels import Requests
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain

@@ -35,6 +35,7 @@ class Draws:
     ) -> None:
         self._num_requests, self._num_drafts, self._vocab_size = len(params), num_drafts, vocab_size
         self._requests = Requests.of(params, seeds, sample_indices, device=device)
+        self._known = (list(params), list(seeds), list(sample_indices))
         if kinds is not None:
             self._requests = replace(self._requests, **dict[str, Any](kinds))
         drafts = [[0] * num_drafts] * len(params)
@@ -46,6 +47,10 @@ class Draws:
 
     def use(self, params: Sequence[SamplingParams], seeds: Sequence[int], sample_indices: Sequence[int]) -> None:
         """These requests from the next call on; the kernels were built for what they need."""
+        known = (list(params), list(seeds), list(sample_indices))
+        if known == self._known:
+            return
+        self._known = known
         given = Requests.of(params, seeds, sample_indices, device=self._places.device)
         for num_each, held in [(1, self._requests), *((num, held) for num, (_, held) in self._drafting.items())]:
             for name, tensor in _tensors(held).items():
@@ -107,20 +112,6 @@ def verified_by_reference(
     num_emitted = num_accepted + (faults == 0)
     places = torch.arange(rows.most, device=logits.device)
     return torch.where(places < num_emitted[:, None], tokens, -1).int(), num_accepted.int(), faults.int()
-
-
-def kinds_of(requests: Requests) -> dict[str, bool]:
-    """Which of the kernels' branches the requests need, by name."""
-    values = {entry.name: getattr(requests, entry.name) for entry in fields(requests)}
-    return {name: value for name, value in values.items() if isinstance(value, bool)}
-
-
-def widened(kinds: dict[str, bool], others: dict[str, bool]) -> dict[str, bool]:
-    """What serves both: kernels that can do more give the same tokens."""
-    return {
-        name: (kinds[name] and others[name]) if name == "unfiltered" else (kinds[name] or others[name])
-        for name in kinds
-    }
 
 
 def _tensors(requests: Requests) -> dict[str, torch.Tensor]:

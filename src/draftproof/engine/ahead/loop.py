@@ -23,15 +23,15 @@ from draftproof.core import Draft, Outcome
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.costs import Load
 from draftproof.drafters.learned.following import follows, most_drafts
-from draftproof.engine.ahead.draws import Draws, kinds_of, widened
+from draftproof.engine.ahead.draws import Draws
+from draftproof.engine.ahead.kinds import AskedKinds
 from draftproof.engine.ahead.lengths import KEPT_FOR, MOST_KEPT, agreed_length, few, is_kept, num_steps
 from draftproof.engine.ahead.step import AheadStep, Report
 from draftproof.engine.drafting import draft_request
 from draftproof.engine.request import Request
 from draftproof.engine.scheduler import Scheduler
 from draftproof.engine.turn import Turn
-from draftproof.errors import ModelError, ParameterError
-from draftproof.kernels import Requests
+from draftproof.errors import ModelError
 
 if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
@@ -68,7 +68,7 @@ class AheadLoop:
         self._steps: dict[Any, AheadStep] = {}
         self._waited_for: set[str] = set()
         self._pool: Any = None
-        self._kinds: dict[str, bool] | None = None
+        self._kinds = AskedKinds()
         self._num_left: int | None = None
         self._num_kept = 0
         self._read_at: float | None = None
@@ -144,6 +144,7 @@ class AheadLoop:
         most = self._target.shapes.num_tokens
         if num_drafts is None or (most is not None and len(turns) * (num_drafts + 1) > most):
             return None
+        self._kinds.keep(requests)
         return num_drafts if all(map(self._runs_ahead, requests)) else None
 
     def _most_drafts(self, num_requests: int) -> int:
@@ -154,18 +155,11 @@ class AheadLoop:
 
     def _runs_ahead(self, request: Request) -> bool:
         """Do the device's draws honour all that the request asks for?"""
-        params = request.params
         if request.verifier.name not in ("keyed", "greedy") or request.request_id in self._waited_for:
             return False
         if request.grammar is not None or request.trace is not None or request.wants_prompt_rows:
             return False
-        if params.logprobs is not None:
-            return False
-        try:
-            Requests.of([params], [request.seed], [request.noise.sample_index], device="cpu")
-        except ParameterError:
-            return False
-        return True
+        return request.params.logprobs is None and self._kinds.of(request) is not None
 
     def _is_served(self, member: Member) -> bool:
         request = member.request
@@ -278,15 +272,14 @@ class AheadLoop:
         seeds, samples = [request.seed for request in requests], [request.noise.sample_index for request in requests]
         longest = max(member.bound for member in self._members) + 2 * (num_drafts + 1)
         # A kernel is compiled for what it takes, which costs seconds: all are built for what was ever asked for.
-        asked = kinds_of(Requests.of(params, seeds, samples, device="cpu"))
-        self._kinds = asked if self._kinds is None else widened(self._kinds, asked)
+        kinds = self._kinds.with_all_before(requests)
         num_places = self._num_places(len(requests), num_drafts)
         num_keys = max(
             1 << (longest - 1).bit_length(), LEAST_KEYS, LEAST_COLUMNS // (1 << (num_places - 1).bit_length())
         )
         for values in (params, seeds, samples):
             values += values[:1] * (num_places - len(requests))  # type: ignore[operator]
-        name = (num_places, num_drafts, num_keys, *self._kinds.values())
+        name = (num_places, num_drafts, num_keys, *kinds.values())
         if self._pool is None and target.device.type == "cuda":
             self._pool = torch.cuda.graph_pool_handle()
         step = self._steps.pop(name, None)
@@ -295,7 +288,7 @@ class AheadLoop:
         else:
             draws = Draws(
                 params, seeds, samples, num_drafts=num_drafts, vocab_size=target.vocab_size, device=target.device,
-                kinds=self._kinds,
+                kinds=kinds,
             )  # fmt: skip
             step = AheadStep(
                 target,
