@@ -11,7 +11,8 @@ stream: a mixed stream of prompts through one engine; auto's tokens per second o
 chosen in hindsight for each kind of prompt, >= .97; and over the best keyed chain, >= 1.15 at T = 1 and 1.1 at T = 0.
 --beside names other drafters, whose chains and `auto` run along: "eagle3: chain 2" then counts among the chains.
 Every way decodes a prompt before the next prompt's turn, so that the machine's load falls on all of them alike. Under
-keyed all of them emit the same text; a text that differs fails the run (`invariant` is on).
+keyed all of them emit the same text; with one that differs the exit status is 1 (`invariant` is on).
+--part runs some of a stream's prompts, so that a machine of many cores runs it in parts; `join` adds them up.
 --clock cpu counts the thread's own processor time, for a machine that others use; run it with one thread.
 """
 
@@ -97,6 +98,7 @@ def random_words(args: argparse.Namespace) -> dict[str, Any]:
     ways = Ways(args, AUTO, open_target(args))
     size = ways.llms["plain"].target.vocab_size
     seconds, tokens, passes = {"plain": 0.0, "auto": 0.0}, 0, 0
+    differing: list[str] = []
     bias = dict.fromkeys(ways.drafters_ids, BIAS) or None
     for index in range(args.num_prompts + 1):
         words = KeyedNoise(args.seed + index).field(Key(Purpose.DRAFT, 0), 32).astype("int64") % size
@@ -109,13 +111,14 @@ def random_words(args: argparse.Namespace) -> dict[str, Any]:
             detokenize=False,
         )
         runs = {name: ways.run(name, words.tolist(), params, clock) for name in _turned(seconds, index)}
-        _check_same(runs)
+        differing += _differing(index, runs)
         # The first prompt warms up: what adapts goes on with what it has learned, as an engine does.
         if index:
             for name, run in runs.items():
                 seconds[name] += run[0]
             tokens, passes = tokens + len(runs["plain"][2]), passes + runs["auto"][1]
-    return {"ratio": seconds["plain"] / seconds["auto"], "bar": 0.97, "tokens": tokens, "auto_passes": passes}
+    ratio = seconds["plain"] / seconds["auto"]
+    return {"ratio": ratio, "bar": 0.97, "tokens": tokens, "auto_passes": passes, "differing": differing}
 
 
 def stream(args: argparse.Namespace) -> dict[str, Any]:
@@ -130,22 +133,49 @@ def stream(args: argparse.Namespace) -> dict[str, Any]:
         chains = {name: fields for name, fields in wanted.items() if name in CHAINS}
         beside = Ways(others, {**chains, **AUTO}, open_target(args))
         ways |= {f"{method}: {name}": (beside, name) for name in (*chains, *AUTO)}
-    names, kinds = list(ways), list(dict.fromkeys(prompt.kind for prompt in prompts))
+    names, kinds = list(ways), list(dict.fromkeys(prompt.kind for _, prompt in prompts))
     seconds = {name: dict.fromkeys(kinds, 0.0) for name in names}
     passes, tokens = dict.fromkeys(names, 0), dict.fromkeys(kinds, 0)
-    for index, prompt in enumerate(prompts):
+    differing: list[str] = []
+    for index, prompt in prompts:
         ids = own.llms["plain"].encode_chat([{"role": "user", "content": prompt.text}])
         params = SamplingParams(
             temperature=args.temperature, top_p=args.top_p, seed=args.seed + index, max_tokens=args.max_tokens
         )
         runs = {name: ways[name][0].run(ways[name][1], ids, params, clock) for name in _turned(names, index)}
-        _check_same(runs)
+        differing += _differing(index, runs)
         tokens[prompt.kind] += len(runs["plain"][2])
         for name, run in runs.items():
             seconds[name][prompt.kind] += run[0]
             passes[name] += run[1]
         print(index, prompt.kind, {name: f"{run[0]:.2f}" for name, run in runs.items()}, file=sys.stderr, flush=True)
-    return _summary(seconds, passes, tokens) | {"losses": _losses(own.llms["auto"])}
+        print(
+            json.dumps({"seconds": seconds, "passes": passes, "tokens": tokens, "differing": differing}),
+            file=sys.stderr,
+            flush=True,
+        )
+    return _summary(seconds, passes, tokens) | {
+        "losses": _losses(own.llms["auto"]),
+        "differing": differing,
+    }
+
+
+def join(args: argparse.Namespace) -> dict[str, Any]:
+    """What the parts of a stream, processes of their own, come to together: from each one's last count."""
+    parts = []
+    for path in args.parts:
+        counts = [line for line in path.read_text().splitlines() if line.startswith('{"seconds"')]
+        if not counts:
+            raise SystemExit(f"{path} has no count; give what a stream wrote on its standard error")
+        parts.append(json.loads(counts[-1]))
+    names = list(parts[0]["seconds"])
+    kinds = list(dict.fromkeys(kind for part in parts for kind in part["tokens"]))
+    seconds = {
+        name: {kind: sum(part["seconds"][name].get(kind, 0.0) for part in parts) for kind in kinds} for name in names
+    }
+    passes = {name: sum(part["passes"][name] for part in parts) for name in names}
+    tokens = {kind: sum(part["tokens"].get(kind, 0) for part in parts) for kind in kinds}
+    return _summary(seconds, passes, tokens) | {"differing": [name for part in parts for name in part["differing"]]}
 
 
 def _summary(seconds: dict[str, dict[str, float]], passes: dict[str, int], tokens: dict[str, int]) -> dict[str, Any]:
@@ -175,14 +205,17 @@ def _losses(llm: LLM) -> Any:
     return shares.means() if hasattr(shares, "means") else None
 
 
-def _mixed(args: argparse.Namespace) -> list[Prompt]:
+def _mixed(args: argparse.Namespace) -> list[tuple[int, Prompt]]:
+    """With their places in the whole stream; of a part those whose round, one prompt of each kind, is its turn."""
     prompts = built_in() if args.prompts is None else read_prompts(args.prompts)
     by_kind: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         by_kind.setdefault(prompt.kind, []).append(prompt)
     per_kind = -(-args.num_prompts // len(by_kind))
     turns = [kept[i % len(kept)] for i in range(per_kind) for kept in by_kind.values()]
-    return turns[: args.num_prompts]
+    part, num_parts = args.part
+    numbered = list(enumerate(turns[: args.num_prompts]))
+    return [found for found in numbered if found[0] // len(by_kind) % num_parts == part]
 
 
 def _turned(names: Sequence[str] | dict[str, float], index: int) -> list[str]:
@@ -192,27 +225,40 @@ def _turned(names: Sequence[str] | dict[str, float], index: int) -> list[str]:
     return listed[first:] + listed[:first]
 
 
-def _check_same(runs: dict[str, Any]) -> None:
-    for name, run in runs.items():
-        if run[2] != runs["plain"][2]:
-            raise SystemExit(f"{name} emitted another text than plain decoding")
+def _differing(index: int, runs: dict[str, Any]) -> list[str]:
+    """The ways whose text isn't plain decoding's; where they part is written to standard error."""
+    expected, found = runs["plain"][2], []
+    for name, (_, _, token_ids) in runs.items():
+        if token_ids != expected:
+            pairs = zip(token_ids, expected, strict=False)
+            place = next((i for i, (own, other) in enumerate(pairs) if own != other), len(expected))
+            print(
+                f"prompt {index}: {name} is another text than plain from token {place} on", file=sys.stderr, flush=True
+            )
+            found.append(f"{index}: {name}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("random_words", "stream"))
+    parser.add_argument("what", choices=("random_words", "stream", "join"))
     add_model_flags(parser)
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--ways", nargs="+", help="of the fixed ways, these alone; chain 5 for example")
     parser.add_argument("--beside", nargs="*", default=[], help="other drafters with weights of the package")
     parser.add_argument("--num-prompts", type=int, default=60)
+    parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="of N parts of a stream")
+    parser.add_argument("--parts", type=Path, nargs="+", default=[], help="join: what the parts wrote on stderr")
+    parser.add_argument("--in-place", action="store_true", help="trees' branches stand in the slot's own columns")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for module in (step, drafting, tree_drafter):
         module.perf_counter = CLOCKS[args.clock]  # type: ignore[attr-defined]
-    found = {"random_words": random_words, "stream": stream}[args.what](args)
+    found = {"random_words": random_words, "stream": stream, "join": join}[args.what](args)
     settings = {name: str(value) for name, value in vars(args).items()}
     print(json.dumps({**found, "machine": machine(), "settings": settings}))
+    if found["differing"]:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -26,4 +26,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 
 def open_target(args: argparse.Namespace, *, num_slots: int = 1) -> tuple[Any, Any]:
     """The embedded model, `invariant` for every width up to --width."""
-    return load_target(dtype=args.dtype, invariant=True, num_slots=num_slots, width=args.width)
+    target, tokenizer = load_target(dtype=args.dtype, invariant=True, num_slots=num_slots, width=args.width)
+    if getattr(args, "in_place", False):
+        target.keep_branches_in_place(True)
+    return target, tokenizer

@@ -8,9 +8,9 @@ it, `invariant.py` chooses shapes under which a token's logits are the same bits
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -191,11 +191,13 @@ class HFTarget:
 
     def keep_branches_in_place(self, wanted: bool) -> None:
         """On a CPU alone. What `summation.chunks_move` finds is asked once for each key length and column."""
-        self._runner.chunk_moves = None
-        if wanted and self.device.type == "cpu" and self._runner.packs and not self.is_static:
-            config = self.model.config.get_text_config(decoder=True)
-            num_heads = int(getattr(config, "num_attention_heads", 0) or 0)
-            self._runner.chunk_moves = cache(partial(chunks_move, self._layers, num_heads))
+        possible = self.device.type == "cpu" and self._runner.packs and not self.is_static
+        self._runner.chunk_moves = self._chunk_moves if wanted and possible else None
+
+    @cached_property
+    def _chunk_moves(self) -> Callable[[int, int], bool]:
+        config = self.model.config.get_text_config(decoder=True)
+        return cache(partial(chunks_move, self._layers, int(getattr(config, "num_attention_heads", 0) or 0)))
 
     @property
     def is_recurrent(self) -> bool:
