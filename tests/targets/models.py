@@ -64,14 +64,20 @@ def score_one(
     return target.score([ScoreRequest(slot, tuple(token_ids), parents)])[0]
 
 
+def attention_weights(query: torch.Tensor, keys: torch.Tensor, attn_mask: Any, scale: float | None) -> torch.Tensor:
+    """exp(score - maximum) [rows, heads, queries, keys] in float32, each a sum of its own, whatever is beside it."""
+    scores = (query.float()[:, :, :, None] * keys.float()[:, :, None]).sum(dim=-1) * (scale or query.shape[3] ** -0.5)
+    scores = scores if attn_mask is None else scores + attn_mask.float()
+    return (scores - scores.amax(dim=-1, keepdim=True)).exp()
+
+
 def attention_in_blocks(block: int) -> Any:
     """Attention that adds up `block` keys in their order, and then the blocks, on any machine."""
 
-    def attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, attn_mask: Any, **_: Any) -> Any:
-        # Each number is a sum of its own, whatever is beside it.
-        scores = (query.float()[:, :, :, None] * keys.float()[:, :, None]).sum(dim=-1) / query.shape[3] ** 0.5
-        scores = scores if attn_mask is None else scores + attn_mask.float()
-        weights = (scores - scores.amax(dim=-1, keepdim=True)).exp()
+    def attention(
+        query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, attn_mask: Any, scale: Any = None, **_: Any
+    ) -> Any:
+        weights = attention_weights(query, keys, attn_mask, scale)
         outputs = []
         for begin in range(0, keys.shape[2], block):
             out = torch.zeros(*query.shape[:3], values.shape[3] + 1)
@@ -81,5 +87,23 @@ def attention_in_blocks(block: int) -> Any:
             outputs.append(out)
         total = sum(outputs)
         return (total[..., :-1] / total[..., -1:]).to(query.dtype)
+
+    return attention
+
+
+def attention_with_sums(num_sums: int) -> Any:
+    """Attention that adds up its weights by vectors of 16, in turn into so many sums, on any machine."""
+
+    def attention(
+        query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, attn_mask: Any, scale: Any = None, **_: Any
+    ) -> Any:
+        weights = attention_weights(query, keys, attn_mask, scale)
+        # In float64 a sum of few numbers of bfloat16 and float32 has one value in any order.
+        out = (weights.double() @ values.double()).float()
+        sums = torch.zeros(*weights.shape[:3], num_sums, 16)
+        for part in weights.split(16 * num_sums, dim=-1):
+            sums = sums + part.unflatten(-1, (num_sums, 16))
+        total = sums.cumsum(dim=-2)[..., -1, :].cumsum(dim=-1)[..., -1:]
+        return (out / total).to(query.dtype)
 
     return attention

@@ -1,11 +1,11 @@
-"""Trees in place: each node sees its chain's keys, at columns that lie whole chunks from the chain's."""
+"""Trees in place: each node sees its chain's keys, at columns that lie whole strides from the chain's."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from draftproof.targets.branches import CHUNK, branch_mask, branches_of, num_branches
+from draftproof.targets.branches import CHUNK, STRIDE, branch_mask, branches_of, num_branches
 from draftproof.targets.masks import RowLayout
 from tests.targets.test_paths import ancestors, random_tree
 
@@ -16,7 +16,7 @@ def everywhere(key_length: int, column: int) -> bool:
 
 @pytest.mark.parametrize("start", [1, 11, 16, 31])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_node_sees_the_keys_of_its_chain_a_number_of_chunks_further_on(seed: int, start: int) -> None:
+def test_a_node_sees_the_keys_of_its_chain_a_number_of_strides_further_on(seed: int, start: int) -> None:
     parents = random_tree(seed, 3 + 2 * seed)
     tree, key_length = RowLayout.of(start, len(parents), parents), 512
     branches = branches_of(tree, key_length, everywhere)
@@ -33,7 +33,7 @@ def test_a_node_sees_the_keys_of_its_chain_a_number_of_chunks_further_on(seed: i
         seen = (mask[0, 0, node] == 0).nonzero().flatten().tolist()
         chain = [("context", column) for column in range(start)] + ancestors(parents, node)
         assert [content[column] for column in seen] == chain
-        assert [column % CHUNK for column in seen] == [position % CHUNK for position in range(len(chain))]
+        assert [column % STRIDE for column in seen] == [position % STRIDE for position in range(len(chain))]
         assert content[branches.own[node]] == node and branches.own[node] < branches.stop
     chains = [ancestors(parents, node) for node in range(len(parents))]
     longest = max(map(len, chains))
@@ -55,7 +55,7 @@ def test_a_window_counts_positions() -> None:
 
 
 def test_branches_stay_before_the_column_at_which_the_sum_changes() -> None:
-    """Two branches that begin in chunk 2 take chunks 2 and 3."""
+    """Of two branches that begin in chunk 2, the second is moved to chunk 4."""
     tree = RowLayout.of(2 * CHUNK + 1, 3, (-1, 0, 0))
     asked: list[tuple[int, int]] = []
 
@@ -72,7 +72,8 @@ def test_branches_stay_before_the_column_at_which_the_sum_changes() -> None:
 
 def test_a_tree_that_does_not_fit_is_left_to_copies() -> None:
     assert branches_of(RowLayout.of(255, 3, (-1, 0, 0)), 256, everywhere) is None
-    assert branches_of(RowLayout.of(245, 3, (-1, 0, 0)), 256, everywhere) is None
+    # The second branch's chunk lies 32 columns from the first's.
+    assert branches_of(RowLayout.of(224, 3, (-1, 0, 0)), 256, everywhere) is None
     # Two entries after 15 of a chunk take two chunks a branch, after 14 one.
     assert branches_of(RowLayout.of(223, 3, (-1, 0, 0)), 256, everywhere) is None
     assert branches_of(RowLayout.of(222, 3, (-1, 0, 0)), 256, everywhere) is not None

@@ -11,7 +11,7 @@ from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.shapes import FixedShapes, StepShapes
-from tests.targets.models import VOCAB_SIZE, attention_in_blocks, random_ids, tiny_model
+from tests.targets.models import VOCAB_SIZE, attention_in_blocks, attention_with_sums, random_ids, tiny_model
 
 
 def in_halves(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -121,7 +121,23 @@ def test_where_sums_are_cut_into_blocks_is_found(monkeypatch, block: int) -> Non
     """Nothing moves across the beginning of a block."""
     target = HFTarget(tiny_model("llama"))
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
-    columns = range(16, 256, 16)
+    columns = range(16, 256 - 16, 16)
     num_heads = target.model.config.num_attention_heads
     found = [column for column in columns if not summation.chunks_move(target._layers, num_heads, 256, column)]
-    assert found == [column for column in columns if column % block == 0]
+    assert found == [column for column in columns if (column - 16) // block != (column + 16) // block]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("num_sums", [1, 2, 4])
+@pytest.mark.parametrize("stride", [16, 32, 64])
+def test_in_how_many_sums_weights_are_added_up_is_found(
+    monkeypatch, num_sums: int, stride: int, dtype: torch.dtype
+) -> None:
+    """Vectors of 16 weights go into so many sums in turn: a move is the same where it ends in the sum it began in.
+    Branches were once moved by 16 columns, which no sum that cancels shows to be another order."""
+    target = HFTarget(tiny_model("llama", dtype))
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_with_sums(num_sums))
+    monkeypatch.setattr(summation, "STRIDE", stride)
+    num_heads = target.model.config.num_attention_heads
+    moves = [summation.chunks_move(target._layers, num_heads, 256, column) for column in (64, 112, 192)]
+    assert moves == [stride % (16 * num_sums) == 0] * 3

@@ -1,9 +1,9 @@
 """A tree under invariant execution, in the slot's own columns: one call of attention over the context as it lies.
 
 Each branch (a path from the root to a leaf) has its entries in the order of its chain, in a run of columns of its own
-behind the context: the first branch where the chain would have them, the others a number of whole chunks further on. A
-run begins with what the chain's chunk holds of the context. So a node adds up the keys of its chain, with masked ones
-in between, which add exact zeros; that the sum stays the same when its last part lies a few chunks further on is asked
+behind the context: the first branch where the chain would have them, the others a number of whole strides further on.
+A run begins with what the chain's chunk holds of the context. So a node adds up the keys of its chain, with masked ones
+in between, which add exact zeros; that the sum stays the same when its last part lies a few strides further on is asked
 of the kernel (`summation.chunks_move`). Where a tree doesn't fit before the next place at which it doesn't, its
 branches get copies of all keys (`paths.py`).
 """
@@ -20,6 +20,8 @@ from draftproof.targets.masks import RowLayout, additive
 
 CHUNK: Final = 16
 """Columns: as many as the widest vector has numbers that are added up side by side."""
+STRIDE: Final = 2 * CHUNK
+"""Columns that a run is moved by: softmax adds up every other vector in a sum of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def branches_of(tree: RowLayout, key_length: int, chunk_moves: Callable[[int, in
     runs, own = [-1] * len(tree.parents), [-1] * len(tree.parents)
     written: list[tuple[int, int]] = []
     context: list[tuple[int, int]] = []
-    begin = base
+    begin = stop = base
     for path in _paths(tree):
         if begin > base:
             context += [(column, begin + column - base) for column in range(base, tree.start)]
@@ -57,20 +59,30 @@ def branches_of(tree: RowLayout, key_length: int, chunk_moves: Callable[[int, in
             written.append((node, column))
             if own[node] < 0:
                 runs[node], own[node] = begin, column
-        begin += CHUNK * -(-(tree.start - base + len(path)) // CHUNK)
-    if begin > key_length or not all(chunk_moves(key_length, c) for c in range(base + CHUNK, begin, CHUNK)):
+        length = tree.start - base + len(path)
+        stop, begin = begin + _rounded(length, CHUNK), begin + _rounded(length, STRIDE)
+    if not _moves(base, stop, key_length, chunk_moves):
         return None
-    return Branches(base, tuple(runs), tuple(own), tuple(written), tuple(context), begin)
+    return Branches(base, tuple(runs), tuple(own), tuple(written), tuple(context), stop)
 
 
 def num_branches(start: int, num_entries: int, key_length: int, chunk_moves: Callable[[int, int], bool]) -> int:
     """How many branches of `num_entries` tokens from `start` on fit; one does anyway."""
     base = start - start % CHUNK
-    num_chunks = -(-(start - base + num_entries) // CHUNK)
-    free, column = 1, base + CHUNK
-    while column < key_length and chunk_moves(key_length, column):
-        free, column = free + 1, column + CHUNK
-    return max(free // num_chunks, 1)
+    length, num = start - base + num_entries, 1
+    while _moves(base, base + num * _rounded(length, STRIDE) + _rounded(length, CHUNK), key_length, chunk_moves):
+        num += 1
+    return num
+
+
+def _rounded(length: int, step: int) -> int:
+    return step * -(-length // step)
+
+
+def _moves(base: int, stop: int, key_length: int, chunk_moves: Callable[[int, int], bool]) -> bool:
+    """Can what lies behind `base` lie anywhere before `stop`, whole strides further on?"""
+    columns = range(base + CHUNK, stop - STRIDE + 1, CHUNK)
+    return stop <= key_length and all(chunk_moves(key_length, column) for column in columns)
 
 
 def _paths(tree: RowLayout) -> list[list[int]]:

@@ -9,24 +9,29 @@ and another order gives other bits nearly everywhere.
   doesn't depend on how many there are. Kernels for a single row often sum differently from those for many.
 - `attention_agrees` asks attention for the same, over numbers of queries and key lengths.
 - `chunks_move` asks it whether a sum stays the same when its last keys lie further on (`branches.py`).
+
+Attention's weights are positive, and the order of their sum shows in no sum that cancels: both questions are asked with
+rulers as well (`ruler.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from draftproof.targets.branches import CHUNK
+from draftproof.targets.branches import CHUNK, STRIDE
 from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import FamilyPart
 from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive
 from draftproof.targets.packed import attend_stacked
+from draftproof.targets.ruler import Asked, ruler
 from draftproof.targets.shapes import QUERY_STEP
 
 WIDTHS: Final = (*range(1, 34), 40, 48, 63, 64, 65, 96, 128, 200, 256, 384, 512)
@@ -39,6 +44,8 @@ NUM_QUERIES: Final = (4, 8, 12, 16, 20, 32, 48, 64, 100, 256, 512)
 NUM_SEGMENTS: Final = (1, 2, 5)
 KEY_LENGTHS: Final = (256, 768, 1280)
 DISTINCT_OUTPUTS: Final = 256
+NUM_MOVED: Final = 8 * QUERY_STEP
+"""Queries that are asked whether chunks move: where another order is possible, one in ten or twenty shows it."""
 
 
 @torch.no_grad()
@@ -68,55 +75,63 @@ def attention_agrees(layers: Layers, num_heads: int) -> bool:
         if not shape.heads or num_heads % shape.heads:
             continue
         for key_length in KEY_LENGTHS:
-            keys, values = _opposite_values(shape, key_length)
-            queries = _random(NUM_QUERIES[-1], num_heads * shape.key_dim, shape.dtype, shape.device)
-            queries = queries.view(-1, num_heads, shape.key_dim).transpose(0, 1)
-            expected: torch.Tensor | None = None
-            for num_queries in reversed(NUM_QUERIES):
-                for num_segments in NUM_SEGMENTS if num_queries <= 16 else (1,):
-                    if num_segments * num_queries > NUM_QUERIES[-1]:
-                        continue
-                    found = _attend(queries, keys, values, num_segments, num_queries)
-                    expected = found if expected is None else expected
-                    if not torch.equal(found, expected[: len(found)]):
-                        return False
+            most = NUM_QUERIES[-1]
+            measure = partial(_attend, num_segments=1, num_queries=most)
+            asked = _opposite(shape, num_heads, most, key_length)
+            for given in (asked, ruler(shape, num_heads, most, key_length, measure, SEED)):
+                expected = measure(given)
+                for num_queries in NUM_QUERIES:
+                    for num_segments in NUM_SEGMENTS if num_queries <= 16 else (1,):
+                        if num_segments * num_queries > NUM_QUERIES[-1]:
+                            continue
+                        found = _attend(given, num_segments, num_queries)
+                        if not torch.equal(found, expected[: len(found)]):
+                            return False
     return True
 
 
 @torch.no_grad()
 def chunks_move(layers: Layers, num_heads: int, key_length: int, column: int) -> bool:
-    """Of the keys before `column`, does a query get the same from the last `CHUNK` if they lie as much further on?
+    """Of the keys before `column`, does a query get the same from the last `CHUNK` if they lie a `STRIDE` further on?
 
     A kernel adds up the keys in blocks, and the blocks' sums: across the beginning of a block they can't be moved.
     """
     for shape in dict.fromkeys(layers.shapes):
         if not shape.heads or num_heads % shape.heads:
             continue
-        keys, values = _opposite_values(shape, column)
-        queries = _random(QUERY_STEP, num_heads * shape.key_dim, shape.dtype, shape.device)
-        queries = queries.view(-1, num_heads, shape.key_dim).transpose(0, 1)
-        found = []
-        for begin in (column - CHUNK, column):
-            seen = torch.zeros(key_length, dtype=torch.bool, device=shape.device)
-            seen[: column - CHUNK] = seen[begin : begin + CHUNK] = True
-            wide_keys, wide_values = (part.new_zeros(shape.heads, key_length, part.shape[2]) for part in (keys, values))
-            wide_keys[:, seen], wide_values[:, seen] = keys, values
-            mask = additive(seen, shape.dtype).expand(1, 1, num_heads // shape.heads * QUERY_STEP, key_length)
-            found.append(attend_stacked(queries, wide_keys[None], wide_values[None], mask, QUERY_STEP))
-        if not torch.equal(*found):
-            return False
+        stays, moved = (_columns(column, by, key_length, shape.device) for by in (0, STRIDE))
+        asked = _opposite(shape, num_heads, NUM_MOVED, column)
+        for given in (asked, ruler(shape, num_heads, NUM_MOVED, column, partial(_over, seen=stays), SEED)):
+            if not torch.equal(_over(given, stays), _over(given, moved)):
+                return False
     return True
 
 
-def _attend(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, num_segments: int, num_queries: int
-) -> torch.Tensor:
+def _columns(column: int, by: int, key_length: int, device: torch.device) -> torch.Tensor:
+    """[key_length] bool: those before `column`, the last `CHUNK` of them moved."""
+    seen = torch.zeros(key_length, dtype=torch.bool, device=device)
+    seen[: column - CHUNK] = seen[column - CHUNK + by : column + by] = True
+    return seen
+
+
+def _over(given: Asked, seen: torch.Tensor) -> torch.Tensor:
+    """[queries, heads, value dim]: attention where the keys lie at the columns that are seen."""
+    num_heads, num_queries, _ = given.queries.shape
+    (heads, _, _), (key_length,) = given.keys.shape, seen.shape
+    keys, values = (part.new_zeros(heads, key_length, part.shape[2]) for part in (given.keys, given.values))
+    keys[:, seen], values[:, seen] = given.keys, given.values
+    mask = additive(seen, keys.dtype).expand(1, 1, num_heads // heads * num_queries, key_length)
+    return attend_stacked(given.queries, keys[None], values[None], mask, num_queries, given.scale)
+
+
+def _attend(given: Asked, num_segments: int, num_queries: int) -> torch.Tensor:
     """[num_segments · num_queries, heads, value dim]; every segment reads the same keys."""
+    queries, keys, values = given.queries[:, : num_segments * num_queries], given.keys, given.values
     groups, key_length = queries.shape[0] // keys.shape[0], keys.shape[1]
-    used = queries[:, : num_segments * num_queries]
     mask = torch.zeros(num_segments, 1, groups * num_queries, key_length, dtype=keys.dtype, device=keys.device)
     shared = (num_segments, *keys.shape)
-    return attend_stacked(used, keys.expand(shared), values.expand(*shared[:-1], values.shape[-1]), mask, num_queries)
+    wide = (keys.expand(shared), values.expand(*shared[:-1], values.shape[-1]))
+    return attend_stacked(queries, *wide, mask, num_queries, given.scale)
 
 
 def _kinds(
@@ -178,11 +193,12 @@ def _cancelling(
     return whole[:, _places(num_columns).to(device)].contiguous()
 
 
-def _opposite_values(shape: Any, key_length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """keys [heads, key_length, key_dim] in equal pairs, and values in opposite ones."""
+def _opposite(shape: Any, num_heads: int, num_queries: int, num_keys: int) -> Asked:
+    """Random queries, keys in equal pairs, and values in opposite ones."""
+    queries = _random(num_queries, num_heads * shape.key_dim, shape.dtype, shape.device)
     found = []
     for dim, sign in ((shape.key_dim, 1), (shape.value_dim, -1)):
-        half = _random(key_length // 2, shape.heads * dim, shape.dtype, shape.device)
-        rows = torch.cat([half, sign * half])[_places(key_length).to(shape.device)]
-        found.append(rows.view(key_length, shape.heads, dim).transpose(0, 1).contiguous())
-    return found[0], found[1]
+        half = _random(num_keys // 2, shape.heads * dim, shape.dtype, shape.device)
+        rows = torch.cat([half, sign * half])[_places(num_keys).to(shape.device)]
+        found.append(rows.view(num_keys, shape.heads, dim).transpose(0, 1).contiguous())
+    return Asked(queries.view(num_queries, num_heads, shape.key_dim).transpose(0, 1), found[0], found[1])
