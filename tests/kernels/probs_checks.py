@@ -23,6 +23,19 @@ def check_parts(kernels):
         writes_laws(kernels, Case("point", params, [0] * 3, seed=17, spread=1.0, step=step, vocab_size=4096))
 
 
+def check_samples(kernels):
+    """Rows of more tokens than a sample has: flat, a few likely neighbours, two values, and what no sample shows."""
+    tops = (0.9, 0.3, 0.3, 0.95, 0.9, 0.8, 0.6)
+    params = [SamplingParams(temperature=0.9, top_p=top_p) for top_p in tops]
+    case = Case("point", params, [0] * 7, seed=18, spread=1.5, step=1 / 32, vocab_size=9000)
+    case.logits[1, 5000:5040] += torch.linspace(14.0, 4.0, 40)
+    case.logits[2] = 1.5 + 1e-3 * (case.logits[2] > 0)
+    chunk = torch.arange(9000) // 64
+    sampled = torch.isin(chunk, torch.arange(64) * 144 // 64)
+    case.logits[3:] = torch.where(sampled, case.logits[3:] / 20 - 4, case.logits[3:])
+    writes_laws(kernels, case)
+
+
 def writes_laws(kernels, case):
     num_rows, vocab_size = case.logits.shape
     rows, requests = case.rows(kernels), case.requests(kernels)
@@ -60,4 +73,4 @@ def check_target_probs_of_bad_rows(kernels):
     assert (out[0, 32:64] == 0).all()
 
 
-CHECKS = [check_target_probs, check_parts, check_target_probs_of_bad_rows]
+CHECKS = [check_target_probs, check_parts, check_samples, check_target_probs_of_bad_rows]

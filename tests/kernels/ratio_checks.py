@@ -24,6 +24,11 @@ def check_law_without_filters(kernels, kind="logits"):
         agrees(kernels, Case(kind, FILTERS[:1], [6] * 5, seed=seed, nearness=0.5, vocab_size=70))
 
 
+def check_sparse(kernels):
+    """Drafts from a few likely tokens each, of which filters drop some."""
+    check_mixed_batch(kernels, "sparse", seed=20)
+
+
 def check_short(kernels):
     """Small laws without filters: half of the drafts are rejected somewhere, the others earn a bonus."""
     agrees(kernels, Case("logits", FILTERS[:1], [3] * 10, seed=21, nearness=0.6, vocab_size=90))
@@ -39,6 +44,13 @@ def check_top_p(kernels):
     params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.05, 0.5, 0.9, 0.999)]
     agrees(kernels, Case("logits", params, [3] * 4, seed=4, spread=1.0, nearness=0.3))
     agrees(kernels, Case("point", params, [2] * 4, seed=5, spread=1.0, step=0.5, nearness=0.3))
+
+
+def check_brackets(kernels):
+    """Many short drafts under top-p alone: what a bracket tells of tests and of prefixes, and what it can't tell."""
+    params = [SamplingParams(temperature=0.9, top_p=top_p) for top_p in (0.3, 0.6, 0.8, 0.95)]
+    agrees(kernels, Case("logits", params, [4] * 12, seed=23, nearness=0.5, vocab_size=90))
+    agrees(kernels, Case("sparse", params, [3] * 8, seed=24, nearness=0.5, step=0.25, vocab_size=60))
 
 
 def check_last_kept_mass(kernels):
@@ -165,8 +177,10 @@ CHECKS = [
     check_mixed_batch,
     check_law_without_filters,
     check_short,
+    check_sparse,
     check_filters,
     check_top_p,
+    check_brackets,
     check_last_kept_mass,
     check_ties,
     check_equal_laws,

@@ -9,6 +9,8 @@ MEASURE = "ratio/device/measure.py"
 DRAFT_LAW = "ratio/device/draft_law.py"
 STOP = "ratio/device/stop.py"
 RESIDUAL = "ratio/device/residual.py"
+TOP_P = "device/top_p.py"
+BOUNDS = "device/bound_kernels.py"
 
 RATIO_MUTANTS = {
     "accepts by the target's probability alone": Mutant(
@@ -57,9 +59,35 @@ RATIO_MUTANTS = {
     "top-p's mass without what lies above its bracket": Mutant(
         "device/law.py", "mass += above_mass", "mass += 0.0", probs_checks.check_target_probs
     ),
-    "the first part's tokens of a bracket forgotten": Mutant(
-        "device/law.py", "place % ROOM < tl.load(counts + place // ROOM)",
-        "(place % ROOM < tl.load(counts + place // ROOM)) & (place >= ROOM)", probs_checks.check_parts,
+    "a part's tokens listed over another's": Mutant(
+        TOP_P, 'tl.atomic_add(count, num_hits, sem="relaxed") + before - 1',
+        '0 * tl.atomic_add(count, num_hits, sem="relaxed") + before - 1', probs_checks.check_parts,
+    ),
+    "the last part's masses taken for the row's": Mutant(
+        TOP_P, 'tl.atomic_add(out + index, masses, sem="relaxed")', "tl.store(out + index, masses)",
+        probs_checks.check_parts,
+    ),
+    "above the highest pivot the mass at it": Mutant(
+        TOP_P, "tl.where(fifth == PIVOTS, above_mass, mass)", "mass", probs_checks.check_samples
+    ),
+    "a list that is too short taken for whole": Mutant(
+        TOP_P, "(count <= ROOM) & (tl.sum(units, 0) >= goal)", "tl.sum(units, 0) >= goal", probs_checks.check_samples
+    ),
+    "all tied tokens kept": Mutant(TOP_P, "if num_kept < num_tied:", "if num_kept < 0:", probs_checks.check_parts),
+    "a token in the bracket taken for kept": Mutant(
+        BOUNDS, "accepted = (z >= high) & (needs", "accepted = (z >= low) & (needs", ratio_checks.check_brackets
+    ),
+    "a mass without the bracket's last token": Mutant(
+        BOUNDS, "most = tl.minimum(total, needed + tl.exp2(tl.fma(high, scale, -top)).to(tl.float64))",
+        "most = tl.minimum(total, needed)", ratio_checks.check_last_kept_mass,
+    ),
+    "a dropped token's weight in the prefix": Mutant(
+        BOUNDS, "tl.store(nodes[0] + row_index, weights, mask=dropped)",
+        "tl.store(nodes[0] + row_index, weights, mask=dropped & (z > low))", ratio_checks.check_sparse,
+    ),
+    "prefixes that could pass left out": Mutant(
+        BOUNDS, "most = tl.exp2(total - risen) * 1.0001", "most = tl.exp2(total - risen) * 0.5",
+        ratio_checks.check_brackets,
     ),
     "a mass that top-p's last token isn't part of": Mutant(
         "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",

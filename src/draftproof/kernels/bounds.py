@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -10,11 +10,12 @@ from draftproof.kernels.arguments import Requests, Rows
 from draftproof.kernels.common import Common
 from draftproof.kernels.launch import Plan
 
-ROUNDS: Final = 3
-"""Rounds that narrow top-p's bracket, by 8 each: what is left of it is a 512th."""
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
-_NUM_PIVOTS: Final = 8
-_BOUND_WARPS: Final = 4
+_ROUNDS: Final = 3  # as device/top_p.py has them, its edges and its pivots
+_EDGES: Final = 8
+_PIVOTS: Final = 4
+_ROOM: Final = 4096
+_MOST_PARTS: Final = 64
 
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -24,14 +25,27 @@ def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
     return tuple(torch.empty(num_rows, dtype=dtype, device=device) for dtype in types)
 
 
-def brackets_of(num_rows: int, parts: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Scratch for top-p's brackets: edges, masses at and above them, pivots' masses, how many tokens parts list."""
-    return (
-        torch.empty((ROUNDS + 1, num_rows, 2), dtype=torch.float32, device=device),
-        torch.empty((ROUNDS + 1, num_rows), dtype=torch.float64, device=device),
-        torch.empty((ROUNDS, num_rows, parts, _NUM_PIVOTS), dtype=torch.int64, device=device),
-        torch.empty((num_rows, parts), dtype=torch.int32, device=device),
-    )
+class Bounding(NamedTuple):
+    """Scratch for what finds rows' bounds, as device/bound_kernels.py has it. room: tokens that a row's list holds."""
+
+    asked: tuple[torch.Tensor, ...]
+    brackets: tuple[torch.Tensor, ...]
+    room: int
+
+    @classmethod
+    def of(cls, plan: Plan, device: torch.device) -> Bounding:
+        """For the rows of `plan`."""
+
+        def of(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        n = plan.num_rows
+        room = min(_ROOM, 1 << (plan.vocab_size - 1).bit_length())
+        brackets = (
+            of(_ROUNDS, n, _EDGES, dtype=torch.float32), of(_ROUNDS, n, dtype=torch.float64),
+            of(_ROUNDS, n, _PIVOTS, dtype=torch.int64), of(n), of(n), of(n, room, dtype=torch.float32), of(n, room),
+        )  # fmt: skip
+        return cls((of(2), of(2, n), of(n)), brackets, room)
 
 
 def bound_rows(
@@ -41,35 +55,49 @@ def bound_rows(
     common: Common,
     scratch: tuple[torch.Tensor, ...],
     row_state: tuple[torch.Tensor, ...],
-    draft_faults: torch.Tensor,
-    brackets: tuple[torch.Tensor, ...],
+    node_state: tuple[torch.Tensor, ...],
+    bounding: Bounding,
     *,
     nodes: int,
-    parts: int,
     wanted: int,
 ) -> None:
     """Launches what finds the bounds and kept masses of measured rows. wanted: as in device/bound_kernels.py."""
-    from draftproof.kernels.device.bound_kernels import bound_kernel, collect_kernel, narrow_kernel
+    from draftproof.kernels.device.bound_kernels import (
+        ask_kernel,
+        bound_kernel,
+        collect_kernel,
+        sample_kernel,
+        weigh_kernel,
+    )
 
-    head = (
-        *common.given, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, rows.offsets, row_state, draft_faults,
-        brackets,
-    )  # fmt: skip
-    sizes: dict[str, Any] = {
-        "TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "PARTS": parts, "WANTED": wanted, **common.flags,
-        **plan.overlapping,
-    }  # fmt: skip
-    rounds = ROUNDS if requests.top_p_alone else 0
-    for turn in range(rounds):
-        narrow_kernel[(plan.num_rows * parts,)](*head, turn, plan.num_rows, num_warps=4, **sizes)
+    n, overlapping = plan.num_rows, plan.overlapping
+    asked, brackets, top_p = bounding.asked, bounding.brackets, requests.top_p_alone
+    head = (*common.given, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size)
+    sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags, **overlapping}
+    walk: dict[str, Any] = {"NODES": nodes, "WANTED": wanted}
+    programs = min(_PROGRAMS, n * min(_MOST_PARTS, plan.num_tiles))
     group = max(1, plan.group // 2)
-    if rounds:
-        collect_kernel[(plan.num_rows * parts,)](
-            *head, rounds, plan.num_rows, GROUP=group, LIST=plan.list_size, num_warps=4, **sizes
+    if top_p:
+        sample_kernel[(n,)](
+            *head, rows.offsets, row_state, node_state, asked, brackets, n, num_warps=4, **walk, **sizes
         )
-    bound_kernel[(plan.num_rows,)](
-        *head, rounds, plan.num_rows, GROUP=group, LIST=plan.list_size, KEY_SHIFT=plan.key_shift,
-        TOP_P=requests.top_p_alone, LISTS=requests.lists, num_warps=_BOUND_WARPS, **sizes,
+        weigh_kernel[(programs,)](*head, row_state, asked, brackets, 0, n, TILES=plan.tiles, num_warps=4, **sizes)
+    ask_kernel[(rows.num_requests if wanted else n,)](
+        *common.given[2:4], rows.offsets, row_state, node_state, asked, brackets, n, TOP_P=top_p, num_warps=1,
+        OVERLAP=plan.overlaps, **walk, **overlapping,
+    )  # fmt: skip
+    if top_p:
+        for turn in range(1, _ROUNDS):
+            weigh_kernel[(programs,)](
+                *head, row_state, asked, brackets, turn, n, TILES=plan.tiles, num_warps=4, **sizes
+            )
+        collect_kernel[(programs,)](
+            *head, row_state, asked, brackets, n, TILES=plan.tiles, GROUP=group, ROOM=bounding.room, num_warps=4,
+            **sizes,
+        )  # fmt: skip
+    bound_kernel[(n,)](
+        *head, row_state, asked, brackets, n, TILES=plan.tiles, GROUP=group, LIST=plan.list_size, ROOM=bounding.room,
+        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, num_warps=4, **sizes,
     )  # fmt: skip
 
 

@@ -1,8 +1,12 @@
 """Rows' bounds, for all of them or for those that a walk may come to: kernels that every operation on laws shares.
 
-rows: (faults, verdicts, z bounds, id bounds, largest logits, totals, masses), one entry a row each.
-brackets: ([ROUNDS + 1, rows, 2] logits, [ROUNDS + 1, rows] masses, [ROUNDS, rows, PARTS, PIVOTS] masses, [rows, PARTS]
-counts of listed tokens).
+rows: (faults, verdicts, z bounds, id bounds, largest logits, totals, masses), one entry a row each. Until a row is
+bounded its bounds keep everything, and its mass is one that the kept tokens don't fall below.
+nodes: as in ratio/device/state.py; of no meaning where WANTED is 0.
+asked: (how many rows ask [2], which [2, rows], whether a row's bound is wanted [rows]): first the rows with top-p alone
+that may be wanted before their tokens are weighed, then those that are.
+brackets: (edges [ROUNDS, rows, EDGES], masses above them [ROUNDS, rows], pivots' masses [ROUNDS, rows, PIVOTS], how
+many rounds narrow a row's bracket, how many tokens are listed [rows], listed logits, ids [rows, ROOM]).
 WANTED: which healthy rows are bounded: 0 all, 1 for `rejection`, 2 for `block`.
 """
 
@@ -10,11 +14,23 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.draw import OK
-from draftproof.kernels.device.law import GROUPED, PIVOTS, bound_of_row, collect_part, narrowed, weigh_pivots
+from draftproof.kernels.device.law import bound_of_row
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, row_of, scale_of
 from draftproof.kernels.device.rows import level
+from draftproof.kernels.device.top_p import (
+    EDGES,
+    GROUPED,
+    PIVOTS,
+    ROUNDS,
+    collect_part,
+    first_bracket,
+    narrowed,
+    sampled_pivots,
+    store_edges,
+    weigh_pivots,
+)
 
 ACCEPT = tl.constexpr(0)
 REJECT = tl.constexpr(1)
@@ -31,20 +47,16 @@ def place_of(row_index, row_params, offsets):
 
 
 @triton.jit
-def is_wanted(row_index, first, local, rows, draft_faults, NODES: tl.constexpr, WANTED: tl.constexpr):
-    """Whether a row's bound is asked for: no row before it surely ends the walk, and it isn't surely accepted."""
-    wanted = tl.load(rows[0] + row_index) == OK
-    if WANTED > 0:
-        node = tl.arange(0, NODES)
-        before = node < local
-        faults = tl.load(rows[0] + first + node, mask=before, other=0)
-        states = tl.load(rows[1] + first + node, mask=before, other=0)
-        others = tl.load(draft_faults + first + node, mask=before, other=0)
-        ended = tl.max((before & ((faults != 0) | (others != 0) | (states == REJECT))).to(tl.int32), 0)
-        wanted = wanted & (ended == 0)
-    if WANTED == 1:
-        wanted = wanted & (tl.load(rows[1] + row_index) != ACCEPT)
-    return wanted
+def store_unbounded(row_index, rows, asked, largest, scale, total, temperature, k, top_p, min_score, vocab_size):
+    """What is known of a row before its bound is: everything may be kept, and a mass that is kept at least."""
+    listed = (k > 0) | (min_score > -float("inf")) | (temperature == 0)
+    own = tl.exp2(tl.fma(largest, scale, -level(largest, scale))).to(tl.float64)
+    tl.store(rows[2] + row_index, -float("inf"))
+    tl.store(rows[3] + row_index, vocab_size)
+    tl.store(rows[6] + row_index, tl.where(listed, own, tl.minimum(top_p, 1.0) * total) * 0.99999)
+    if row_index == 0:
+        tl.store(asked[0], 0)
+        tl.store(asked[0] + 1, 0)
 
 
 @triton.jit
@@ -54,106 +66,263 @@ def has_top_p_alone(request, request_params):
 
 
 @triton.jit
-def bracket_of(row_index, turn, num_rows, needed, brackets, PARTS: tl.constexpr):
-    """(low, high, mass at and above high) of a row before round `turn`, from the round before it."""
-    edge = brackets[0] + 2 * (turn * num_rows + row_index)
-    if turn == 0:
-        low, high = tl.load(edge), tl.load(edge + 1)
-        above_mass = tl.load(brackets[1] + row_index)
+def larger_of(a, b):
+    """The larger of two."""
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def wanted_rows(first, num_nodes, states, weights, rows, nodes, NODES: tl.constexpr, WANTED: tl.constexpr):
+    """[NODES] which of a request's rows are wanted: no row before them surely ends the walk.
+
+    `rejection`: but for rows that are surely accepted. `block`: but for rows after the longest prefix that can pass: it
+    passes with P at most, and P is at most what its tokens' weights [NODES] over the rows' least masses give.
+    """
+    node = tl.arange(0, NODES)
+    inside = node < num_nodes
+    faults = tl.load(rows[0] + first + node, mask=node <= num_nodes, other=1)
+    draft_faults = tl.load(nodes[6] + first + node, mask=inside, other=0)
+    ends = inside & ((faults != OK) | (draft_faults != 0) | (states == REJECT))
+    end = tl.min(tl.where(ends, node, NODES), 0)
+    wanted = (node <= num_nodes) & (faults == OK) & (node <= end)
+    if WANTED == 1:
+        wanted = wanted & (states != ACCEPT)
     else:
-        edge = brackets[0] + 2 * ((turn - 1) * num_rows + row_index)
-        low, high, above_mass = narrowed(
-            tl.load(edge), tl.load(edge + 1), tl.load(brackets[1] + (turn - 1) * num_rows + row_index),
-            brackets[2] + ((turn - 1) * num_rows + row_index) * (PARTS * PIVOTS), needed, PARTS)  # fmt: skip
-    return low, high, above_mass
+        q = tl.load(nodes[2] + first + node, mask=inside, other=1.0)
+        masses = tl.load(rows[6] + first + node, mask=inside & (faults == OK), other=1.0)
+        coins = tl.load(nodes[7] + first + node, mask=inside, other=1.0)
+        ratio = tl.where(q > 0, weights.to(tl.float64) / (masses * tl.where(q > 0, q, 1.0)), 1e30)
+        steps = tl.log2(tl.maximum(tl.minimum(ratio, 1e30), 1e-30))
+        # Products cut off at 1 are a sum less the most that it has risen above 0.
+        total = tl.cumsum(tl.where(inside, steps, 0.0), 0)
+        risen = tl.maximum(tl.associative_scan(total, 0, larger_of), 0.0)
+        most = tl.exp2(total - risen) * 1.0001
+        last = tl.max(tl.where(inside & (coins < most), node + 1, 0), 0)
+        wanted = wanted & (node <= last)
+    return wanted
 
 
-@triton.jit(do_not_specialize=["turn", "num_rows"])
-def narrow_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                  vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
-                  TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr,
-                  PARTS: tl.constexpr, WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. One round of narrowing top-p's bracket, for wanted rows that have top-p alone."""
-    let_next_begin(OVERLAP)
-    row_index = tl.program_id(0) // PARTS
-    part = tl.program_id(0) % PARTS
-    request, first, local, num_nodes = place_of(row_index, row_params, offsets)
-    wait_for_previous(OVERLAP)
-    temperature, top_p = tl.load(request_params[0] + request), tl.load(request_params[2] + request)
-    if has_top_p_alone(request, request_params):
-        if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
-            needed = top_p * tl.load(rows[5] + row_index)
-            low, high, above_mass = bracket_of(row_index, turn, num_rows, needed, brackets, PARTS)
-            if (part == 0) & (turn > 0):
-                tl.store(brackets[0] + 2 * (turn * num_rows + row_index), low)
-                tl.store(brackets[0] + 2 * (turn * num_rows + row_index) + 1, high)
-                tl.store(brackets[1] + turn * num_rows + row_index, above_mass)
-            scale = scale_of(temperature)
-            num_groups = tl.cdiv(num_tiles, GROUPED)
-            share = tl.cdiv(num_groups, PARTS)
-            weigh_pivots(row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-                         scratch[0] + row_index * TILES, part * share, tl.minimum((part + 1) * share, num_groups),
-                         (num_tiles, num_plain, vocab_size), scale, level(tl.load(rows[4] + row_index), scale), low,
-                         high, brackets[2] + ((turn * num_rows + row_index) * PARTS + part) * PIVOTS, TILE,
-                         HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+@triton.jit
+def states_of(first, num_nodes, rows, nodes, NODES: tl.constexpr):
+    """[NODES] (states, drafted tokens' weights) of a request's rows."""
+    node = tl.arange(0, NODES)
+    states = tl.load(rows[1] + first + node, mask=node <= num_nodes, other=LAST)
+    return states, tl.load(nodes[0] + first + node, mask=node < num_nodes, other=0.0)
 
 
-@triton.jit(do_not_specialize=["turn", "num_rows"])
-def collect_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                   vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
-                   TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                   HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, PARTS: tl.constexpr,
-                   WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. Lists what is left of wanted rows' brackets, each part in its share of the row's list."""
-    let_next_begin(OVERLAP)
-    row_index = tl.program_id(0) // PARTS
-    part = tl.program_id(0) % PARTS
-    request, first, local, num_nodes = place_of(row_index, row_params, offsets)
-    wait_for_previous(OVERLAP)
-    if has_top_p_alone(request, request_params):
-        if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
-            needed = tl.load(request_params[2] + request) * tl.load(rows[5] + row_index)
-            low, high, above_mass = bracket_of(row_index, turn, num_rows, needed, brackets, PARTS)
-            share = tl.cdiv(num_tiles, PARTS)
-            ROOM: tl.constexpr = LIST // PARTS
-            place = row_index * LIST + part * ROOM
-            num_found = collect_part(
-                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-                scratch[0] + row_index * TILES, part * share, tl.minimum((part + 1) * share, num_tiles),
-                (num_tiles, num_plain, vocab_size), low, high, scratch[6] + place, scratch[7] + place, GROUP, TILE,
-                ROOM, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            tl.store(brackets[3] + row_index * PARTS + part, num_found)
-
-
-@triton.jit(do_not_specialize=["turn", "num_rows"])
-def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                 vocab_size, offsets, rows, draft_faults, brackets, turn, num_rows, TILE: tl.constexpr,
-                 TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr,
-                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, PARTS: tl.constexpr,
-                 TOP_P: tl.constexpr, LISTS: tl.constexpr, WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows. The bound and the kept mass of wanted rows. turn: how many rounds have narrowed top-p's brackets."""
+@triton.jit
+def sample_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                  vocab_size, offsets, rows, nodes, asked, brackets, num_rows, TILE: tl.constexpr,
+                  HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, WANTED: tl.constexpr,
+                  OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: rows. Lists the rows with top-p alone that may be wanted, with a sample's pivots for each."""
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
     wait_for_previous(OVERLAP)
-    if is_wanted(row_index, first, local, rows, draft_faults, NODES, WANTED):
+    if has_top_p_alone(request, request_params):
+        if WANTED == 0:
+            wanted = tl.load(rows[0] + row_index) == OK
+        else:
+            states, weights = states_of(first, num_nodes, rows, nodes, NODES)
+            each = wanted_rows(first, num_nodes, states, weights, rows, nodes, NODES, WANTED)
+            wanted = tl.max((each & (tl.arange(0, NODES) == local)).to(tl.int32), 0) > 0
+        if wanted:
+            tl.store(asked[1] + tl.atomic_add(asked[0], 1, sem="relaxed"), row_index)
+            tl.store(brackets[4] + row_index, 0)
+            tl.store(brackets[1] + row_index, 0.0)
+            for turn in range(ROUNDS):
+                tl.store(brackets[2] + (turn * num_rows + row_index) * PIVOTS + tl.arange(0, PIVOTS),
+                         tl.zeros((PIVOTS,), tl.int64))  # fmt: skip
+            scale = scale_of(tl.load(request_params[0] + request))
+            top_p = tl.minimum(tl.load(request_params[2] + request), 1.0 - 1e-12)
+            largest, total = tl.load(rows[4] + row_index), tl.load(rows[5] + row_index)
+            top = level(largest, scale)
+            low, high = first_bracket(largest, scale, top, total, top_p, vocab_size)
+            told, p1, p2, p3, p4 = sampled_pivots(
+                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+                (num_tiles, num_plain, vocab_size), scale, top, (1.0 - top_p) * total, low, high, TILE, HAS_ALLOWED,
+                HAS_SPECIAL)  # fmt: skip
+            store_edges(brackets[0] + row_index * EDGES, low, p1, p2, p3, p4, high)
+            tl.store(brackets[3] + row_index, tl.where(told, 1, ROUNDS))
+
+
+@triton.jit
+def narrowed_by(turn, row_index, num_rows, needed, brackets, inside):
+    """(low, high, mass at and above high, which fifth) of rows' brackets after round `turn`."""
+    place = turn * num_rows + row_index
+    above_mass = tl.load(brackets[1] + place, mask=inside, other=0.0)
+    return narrowed(brackets[0] + place * EDGES, brackets[2] + place * PIVOTS, above_mass, needed, inside)
+
+
+@triton.jit
+def share_of(count, num_units, MOST: tl.constexpr):
+    """(how many programs share a row, how many of its units each takes), for `count` rows of so many units."""
+    programs = tl.num_programs(0)
+    parts = tl.minimum(tl.maximum(4 * programs // tl.maximum(count, 1), 1), tl.minimum(MOST, num_units))
+    share = tl.cdiv(num_units, parts)
+    return tl.cdiv(num_units, share), share
+
+
+@triton.jit(do_not_specialize=["turn", "num_rows"])
+def weigh_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                 vocab_size, rows, asked, brackets, turn, num_rows, TILE: tl.constexpr, TILES: tl.constexpr,
+                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: any number of programs. Weighs the pivots of rows that ask: in round 0 the sample's, later those that
+    narrow a bracket that is still wide."""
+    let_next_begin(OVERLAP)
+    wait_for_previous(OVERLAP)
+    later = tl.where(turn > 0, 1, 0)
+    count = tl.load(asked[0] + later)
+    num_groups = tl.cdiv(num_tiles, GROUPED)
+    parts, share = share_of(count, num_groups, 32)
+    for item in range(tl.program_id(0), count * parts, tl.num_programs(0)):
+        row_index = tl.load(asked[1] + later * num_rows + item // parts)
+        part = item % parts
+        place = turn * num_rows + row_index
+        edges = brackets[0] + place * EDGES
+        narrows = turn == 0
+        if turn > 0:
+            narrows = tl.load(brackets[3] + row_index) > turn
+        if narrows:
+            request = tl.load(row_params[0] + row_index)
+            scale = scale_of(tl.load(request_params[0] + request))
+            p1, p2 = tl.load(edges + 1), tl.load(edges + 2)
+            p3, p4 = tl.load(edges + 3), tl.load(edges + 4)
+            if turn > 0:
+                needed = tl.load(request_params[2] + request) * tl.load(rows[5] + row_index)
+                low, high, above_mass, fifth = narrowed_by(turn - 1, row_index, num_rows, needed, brackets,
+                                                           needed >= 0)  # fmt: skip
+                width = 0.2 * (high - low)
+                p1, p2, p3, p4 = low + width, low + 2.0 * width, high - 2.0 * width, high - width
+                p4 = tl.minimum(p4, high)
+                p3 = tl.minimum(p3, p4)
+                p2 = tl.minimum(p2, p3)
+                p1 = tl.maximum(tl.minimum(p1, p2), low)
+                if part == 0:
+                    store_edges(edges, low, p1, p2, p3, p4, high)
+                    tl.store(brackets[1] + place, above_mass)
+            weigh_pivots(row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+                         scratch[0] + row_index * TILES, part * share, tl.minimum((part + 1) * share, num_groups),
+                         (num_tiles, num_plain, vocab_size), scale, level(tl.load(rows[4] + row_index), scale),
+                         (p1, p2, p3, p4), brackets[2] + place * PIVOTS, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+
+
+@triton.jit
+def ask_kernel(row_params, request_params, offsets, rows, nodes, asked, brackets, num_rows, NODES: tl.constexpr,
+               WANTED: tl.constexpr, TOP_P: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: requests, or rows if WANTED is 0. Which rows are wanted, once brackets tell more of the drafted tokens.
+
+    M is at least what is needed, and exceeds it by less than any token above the bracket weighs.
+    """
+    let_next_begin(OVERLAP)
+    if WANTED == 0:
+        first = tl.program_id(0)
+        request = tl.load(row_params[0] + first)
+        num_nodes = tl.zeros((), tl.int32)
+    else:
+        request = tl.program_id(0)
+        first = tl.load(offsets + request)
+        num_nodes = tl.load(offsets + request + 1) - first - 1
+    wait_for_previous(OVERLAP)
+    node = tl.arange(0, NODES)
+    there = node <= num_nodes
+    row_index = first + node
+    if WANTED == 0:
+        wanted = there & (tl.load(rows[0] + row_index, mask=there, other=1) == OK)
+    else:
+        states, weights = states_of(first, num_nodes, rows, nodes, NODES)
+        wanted = wanted_rows(first, num_nodes, states, weights, rows, nodes, NODES, WANTED)
+    if TOP_P:
+        if has_top_p_alone(request, request_params):
+            scale = scale_of(tl.load(request_params[0] + request))
+            total = tl.load(rows[5] + row_index, mask=wanted, other=0.0)
+            needed = tl.load(request_params[2] + request) * total
+            low, high, above_mass, fifth = narrowed_by(0, row_index, num_rows, needed, brackets, wanted)
+            wide = (fifth == 0) | (fifth == PIVOTS)
+            tl.store(brackets[3] + row_index, ROUNDS, mask=wanted & wide)
+            if WANTED > 0:
+                inside = wanted & (node < num_nodes)
+                z = tl.load(nodes[1] + row_index, mask=inside, other=0.0)
+                top = level(tl.load(rows[4] + row_index, mask=inside, other=0.0), scale)
+                dropped = inside & (z < low)
+                weights = tl.where(dropped, 0.0, weights)
+                states = tl.where(dropped, REJECT, states)
+                if WANTED == 1:
+                    needs = tl.load(nodes[7] + row_index, mask=inside, other=1.0)
+                    needs = needs * tl.load(nodes[2] + row_index, mask=inside, other=1.0)
+                    own = weights.to(tl.float64)
+                    most = tl.minimum(total, needed + tl.exp2(tl.fma(high, scale, -top)).to(tl.float64))
+                    unsure = inside & (states == UNSURE)
+                    rejected = needs * needed * 0.99999 >= own
+                    accepted = (z >= high) & (needs * most * 1.00001 < own)
+                    states = tl.where(unsure & rejected, REJECT, tl.where(unsure & accepted, ACCEPT, states))
+                tl.store(rows[1] + row_index, states, mask=inside)
+                tl.store(nodes[0] + row_index, weights, mask=dropped)
+                wanted = wanted & wanted_rows(first, num_nodes, states, weights, rows, nodes, NODES, WANTED)
+            place = tl.cumsum(wanted.to(tl.int32), 0) - 1
+            place += tl.atomic_add(asked[0] + 1, tl.sum(wanted.to(tl.int32), 0), sem="relaxed")
+            tl.store(asked[1] + num_rows + place, row_index, mask=wanted)
+    tl.store(asked[2] + row_index, wanted.to(tl.int32), mask=there)
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def collect_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                   vocab_size, rows, asked, brackets, num_rows, TILE: tl.constexpr, TILES: tl.constexpr,
+                   GROUP: tl.constexpr, ROOM: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+                   OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: any number of programs. Lists what is left of wanted rows' brackets."""
+    let_next_begin(OVERLAP)
+    wait_for_previous(OVERLAP)
+    count = tl.load(asked[0] + 1)
+    parts, share = share_of(count, num_tiles, 64)
+    for item in range(tl.program_id(0), count * parts, tl.num_programs(0)):
+        row_index = tl.load(asked[1] + num_rows + item // parts)
+        part = item % parts
+        request = tl.load(row_params[0] + row_index)
+        needed = tl.load(request_params[2] + request) * tl.load(rows[5] + row_index)
+        turn = tl.load(brackets[3] + row_index) - 1
+        low, high, above_mass, fifth = narrowed_by(turn, row_index, num_rows, needed, brackets, needed >= 0)
+        collect_part(row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+                     scratch[0] + row_index * TILES, part * share, tl.minimum((part + 1) * share, num_tiles),
+                     (num_tiles, num_plain, vocab_size), low, high, brackets[4] + row_index,
+                     brackets[5] + row_index.to(tl.int64) * ROOM, brackets[6] + row_index.to(tl.int64) * ROOM, GROUP,
+                     TILE, ROOM, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                 vocab_size, rows, asked, brackets, num_rows, TILE: tl.constexpr, TILES: tl.constexpr,
+                 GROUP: tl.constexpr, LIST: tl.constexpr, ROOM: tl.constexpr, KEY_SHIFT: tl.constexpr,
+                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
+                 OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: rows. The bound and the kept mass of wanted rows."""
+    let_next_begin(OVERLAP)
+    row_index = tl.program_id(0)
+    request = tl.load(row_params[0] + row_index)
+    wait_for_previous(OVERLAP)
+    if tl.load(asked[2] + row_index) > 0:
         temperature = tl.load(request_params[0] + request)
         scale = scale_of(temperature)
         largest, total = tl.load(rows[4] + row_index), tl.load(rows[5] + row_index)
         top_p = tl.load(request_params[2] + request)
         above_mass = tl.zeros((), tl.float64)
+        count = tl.zeros((), tl.int32)
         if TOP_P:
             if has_top_p_alone(request, request_params):
-                low, high, above_mass = bracket_of(row_index, turn, num_rows, top_p * total, brackets,
-                                                   PARTS)  # fmt: skip
+                turn = tl.load(brackets[3] + row_index) - 1
+                low, high, above_mass, fifth = narrowed_by(turn, row_index, num_rows, top_p * total, brackets,
+                                                           total >= 0)  # fmt: skip
+                count = tl.load(brackets[4] + row_index)
         z_bound, id_bound, mass = bound_of_row(
             row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
             scratch[5] + row_index * TILES, scratch[0] + row_index * TILES,
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
-            scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, brackets[3] + row_index * PARTS,
+            scratch[6] + row_index * LIST, scratch[7] + row_index * LIST,
+            (brackets[5] + row_index.to(tl.int64) * ROOM, brackets[6] + row_index.to(tl.int64) * ROOM, count),
             (num_tiles, num_plain, vocab_size), scale, level(largest, scale), largest, temperature, total,
             tl.load(request_params[1] + request), top_p, tl.load(request_params[3] + request), above_mass, TILES, GROUP,
-            TILE, LIST, PARTS, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
+            TILE, LIST, ROOM, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
         tl.store(rows[2] + row_index, z_bound)
         tl.store(rows[3] + row_index, id_bound)
         tl.store(rows[6] + row_index, mass)

@@ -8,7 +8,7 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import bound_rows, brackets_of, parts_of, rows_of
+from draftproof.kernels.bounds import Bounding, bound_rows, rows_of
 from draftproof.kernels.common import common_arguments, sizes_of
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -28,9 +28,8 @@ class TargetProbsKernel:
         self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile)
         self._scratch = plan.scratch(logits.device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, logits.device)
-        self._parts = parts_of(rows.num_rows, plan.num_tiles)
         self._rows = rows_of(rows.num_rows, logits.device)
-        self._brackets = brackets_of(rows.num_rows, self._parts, logits.device)
+        self._bounding = Bounding.of(plan, logits.device)
 
     def __call__(
         self,
@@ -67,11 +66,11 @@ class TargetProbsKernel:
             GROUPS=requests.lists, num_warps=1, **sizes, **common.of_read,
         )  # fmt: skip
         measure_kernel[(plan.num_rows,)](
-            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._brackets,
-            TILES=plan.tiles, TOP_P=requests.top_p_alone, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
+            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._bounding.asked,
+            TILES=plan.tiles, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
         )  # fmt: skip
-        bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows[1], self._brackets,
-                   nodes=1, parts=self._parts, wanted=0)  # fmt: skip
+        bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows, self._bounding,
+                   nodes=1, wanted=0)  # fmt: skip
         write_kernel[(plan.num_rows * plan.num_tiles,)](
             *common.given, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0), num_warps=4,
             **sizes, **plan.overlapping,

@@ -3,19 +3,19 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bound_kernels import store_unbounded
 from draftproof.kernels.device.draw import OK, health, masses_of
-from draftproof.kernels.device.law import store_bracket
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import above, has_bit, level, load_tiles, max_or_nan
 
 
 @triton.jit
-def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, rows, brackets, TILES: tl.constexpr,
-                   TOP_P: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows. Each row's fault, maximum and mass, and where top-p's last token may lie.
+def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, rows, asked, TILES: tl.constexpr,
+                   OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: rows. Each row's fault, maximum and mass.
 
-    rows: as in device/bound_kernels.py.
+    rows, asked: as in device/bound_kernels.py.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -30,9 +30,9 @@ def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, r
     tl.store(rows[0] + row_index, health(largest))
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
-    if TOP_P:
-        store_bracket(row_index, brackets, largest, scale, level(largest, scale), total,
-                      tl.load(request_params[2] + request), vocab_size)  # fmt: skip
+    store_unbounded(row_index, rows, asked, largest, scale, total, tl.load(request_params[0] + request),
+                    tl.load(request_params[1] + request), tl.load(request_params[2] + request),
+                    tl.load(request_params[3] + request), vocab_size)  # fmt: skip
 
 
 @triton.jit

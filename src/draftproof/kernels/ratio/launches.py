@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import bound_rows, brackets_of, parts_of, rows_of
+from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, rows_of
 from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -47,7 +47,6 @@ class RatioKernel:
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
         # Few of a request's rows are looked at more than once.
-        self._parts = parts_of(num_requests * (4 if block else 2), plan.num_tiles)
         self._mass_parts = parts_of(num_requests * 4, plan.num_tiles, most=64, least_tiles=2)
         self._splits = parts_of(num_requests, plan.num_tiles, most=64, least_tiles=2)
         self._draft_plan: Plan | None = None
@@ -75,7 +74,7 @@ class RatioKernel:
         self._node_state = (
             floats32(n), floats32(n), floats64(n), floats32(n), floats32(n), floats32(n), ints(n), floats64(n),
         )  # fmt: skip
-        self._brackets = brackets_of(n, self._parts, device)
+        self._bounding = Bounding.of(plan, device)
         self._prefixes = (floats64(n), ints(n), ints(num_requests), ints(num_requests))
         self._residual_masses = longs(n, self._mass_parts)
         self._racers = (
@@ -118,15 +117,15 @@ class RatioKernel:
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
-            self._brackets, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group,
-            LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone, BLOCK=self._block,
-            UNFILTERED=unfiltered, num_warps=4, **sizes, **tiles,
+            self._bounding.asked, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
+            DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone,
+            BLOCK=self._block, UNFILTERED=unfiltered, num_warps=4, **sizes, **tiles,
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
         where: dict[str, Any] = {"NODES": self._nodes, "PARTS": parts, "BLOCK": self._block}
         if not unfiltered:
-            bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state[6], self._brackets,
-                       nodes=self._nodes, parts=self._parts, wanted=2 if self._block else 1)  # fmt: skip
+            bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state, self._bounding,
+                       nodes=self._nodes, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
             chain_kernel[(rows.num_requests,)](
                 chain, *bounded, self._prefixes, NODES=self._nodes,

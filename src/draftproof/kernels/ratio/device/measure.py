@@ -3,10 +3,10 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, REJECT, UNSURE, place_of
+from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
 from draftproof.kernels.device.boundary import score_of
 from draftproof.kernels.device.draw import OK, health, masses_of, surely_kept
-from draftproof.kernels.device.law import bound_of_unfiltered, store_bracket
+from draftproof.kernels.device.law import bound_of_unfiltered
 from draftproof.kernels.device.noise import uniform
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import logit_at
@@ -18,7 +18,7 @@ from draftproof.kernels.ratio.device.state import COIN, noise_at
 
 @triton.jit
 def test_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, brackets,
+                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, asked,
                 TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
                 DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
                 STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
@@ -45,8 +45,8 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     tl.store(rows[0] + row_index, fault)
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
-    if TOP_P:
-        store_bracket(row_index, brackets, largest, scale, top, total, top_p, vocab_size)
+    if not UNFILTERED:
+        store_unbounded(row_index, rows, asked, largest, scale, total, temperature, k, top_p, min_score, vocab_size)
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     if UNFILTERED:
         if fault == OK:

@@ -1,0 +1,203 @@
+"""Where top-p alone ends in a row, of whose tokens it may keep tens of thousands.
+
+A sample of the row tells about where the mass that may be dropped ends, and how far the sample may be off; four pivots
+are set there, and the row's tokens above each are weighed, many programs a row, in integers, so that the sum doesn't
+depend on how many programs there were. What is weighed is the truth: a sample that misled leaves a wide bracket, which
+is narrowed further by pivots at equal distances. What is left of the bracket is listed, and the list is searched.
+"""
+
+import triton
+import triton.language as tl
+
+from draftproof.kernels.device.boundary import load_list
+from draftproof.kernels.device.draw import UNITS
+from draftproof.kernels.device.passes import WHOLE, whole
+from draftproof.kernels.device.rows import load_places, load_tiles, ordered, unordered
+
+ROUNDS = tl.constexpr(3)  # the sample's, and two more
+PIVOTS = tl.constexpr(4)
+EDGES = tl.constexpr(8)  # room for a bracket's low end, its pivots and its high end
+GROUPED = tl.constexpr(8)  # tiles that are always in one part
+AT_ONCE = tl.constexpr(4)  # tiles looked at together
+CHUNK = tl.constexpr(64)  # tokens side by side in a sample
+CHUNKS = tl.constexpr(64)
+HALVINGS = tl.constexpr(12)
+LEAST_SAMPLE = tl.constexpr(8.0)  # tokens' worth of weight below a sampled bound
+
+
+@triton.jit
+def first_bracket(largest, scale, top, total, top_p, vocab_size):
+    """(low, high): top-p's last token has low <= z < high. V tokens below low weigh less than what may be dropped."""
+    spare = (1.0 - top_p) * total / vocab_size
+    depth = tl.log2(spare.to(tl.float32)) - 0.01 + top
+    low = depth / scale
+    low = tl.maximum(low - 1e-5 * tl.abs(low) - 1e-30, -3.4028234663852886e38)
+    return tl.minimum(low, largest), largest + tl.abs(largest) * 1e-6 + 1e-30
+
+
+@triton.jit
+def sampled_pivots(row, shape, scale, top, spare, low, high, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                   HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(whether a sample tells below what `spare` of mass lies, four pivots in [low, high]: there, or evenly spread).
+
+    The outer two are four of the sample's standard errors away.
+    """
+    num_chunks = tl.cdiv(shape[0] * TILE, CHUNK)
+    at = tl.arange(0, CHUNKS * CHUNK)
+    chunk = at // CHUNK
+    spread_out = (chunk.to(tl.int64) * num_chunks // CHUNKS).to(tl.int32)
+    chunk = tl.where(num_chunks > CHUNKS, spread_out, chunk)
+    place = tl.where(chunk < num_chunks, chunk * CHUNK + at % CHUNK, shape[0] * TILE)
+    z, ids = load_places(row, place, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+    weights = tl.exp2(tl.fma(z, scale, -top))
+    wanted = (spare * tl.minimum(num_chunks, CHUNKS).to(tl.float64) / num_chunks.to(tl.float64)).to(tl.float32)
+    a, b = low, high
+    for _ in range(HALVINGS):
+        middle = 0.5 * a + 0.5 * b
+        if tl.sum(tl.where(z < middle, weights, 0.0), 0) > wanted:
+            b = middle
+        else:
+            a = middle
+    below = tl.where(z < b, weights, 0.0)
+    squares = tl.sum(below * below, 0)
+    near = 0.36 / scale  # a quarter of a factor e
+    rise = tl.sum(tl.where(tl.abs(z - b) < near, weights, 0.0), 0) / (2.0 * near)
+    error = tl.minimum(tl.sqrt(squares) / tl.maximum(rise, 1e-30), high - low)
+    told = (wanted * wanted > LEAST_SAMPLE * squares) & (rise > 0)
+    fifth = 0.2 * (high - low)
+    p1 = tl.where(told, b - 4.0 * error, low + fifth)
+    p2 = tl.where(told, b - 1.2 * error, low + 2.0 * fifth)
+    p3 = tl.where(told, b + 1.2 * error, high - 2.0 * fifth)
+    p4 = tl.where(told, b + 4.0 * error, high - fifth)
+    return (
+        told, tl.minimum(tl.maximum(p1, low), high), tl.minimum(tl.maximum(p2, low), high),
+        tl.minimum(tl.maximum(p3, low), high), tl.minimum(tl.maximum(p4, low), high),
+    )  # fmt: skip
+
+
+@triton.jit
+def store_edges(edges, low, p1, p2, p3, p4, high):
+    """Writes a bracket and its pivots."""
+    tl.store(edges, low)
+    tl.store(edges + 1, p1)
+    tl.store(edges + 2, p2)
+    tl.store(edges + 3, p3)
+    tl.store(edges + 4, p4)
+    tl.store(edges + 5, high)
+
+
+@triton.jit
+def narrowed(edges, masses, above_mass, needed, inside):
+    """(low, high, mass at and above high, which fifth) of the part of a bracket that holds the last token.
+
+    Pointers of any shape, one for each row. masses: int64 masses at and above each pivot, in units of 2^-40.
+    """
+    m1 = tl.load(masses, mask=inside, other=0).to(tl.float64) / UNITS
+    m2 = tl.load(masses + 1, mask=inside, other=0).to(tl.float64) / UNITS
+    m3 = tl.load(masses + 2, mask=inside, other=0).to(tl.float64) / UNITS
+    m4 = tl.load(masses + 3, mask=inside, other=0).to(tl.float64) / UNITS
+    fifth = (m1 >= needed).to(tl.int32) + (m2 >= needed).to(tl.int32) + (m3 >= needed).to(tl.int32)
+    fifth += (m4 >= needed).to(tl.int32)
+    mass = tl.where(fifth == 0, m1, tl.where(fifth == 1, m2, tl.where(fifth == 2, m3, m4)))
+    return (
+        tl.load(edges + fifth, mask=inside, other=0.0), tl.load(edges + fifth + 1, mask=inside, other=0.0),
+        tl.where(fifth == PIVOTS, above_mass, mass), fifth,
+    )  # fmt: skip
+
+
+@triton.jit
+def weigh_pivots(row, tile_max, first, last, shape, scale, top, pivots, out, TILE: tl.constexpr,
+                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Adds masses at and above each pivot in groups `first` to `last` - 1 of 8 tiles, in units of 2^-40, to `out`.
+
+    Float32 sums of 32 tokens, always the same ones, are added up as integers: the same for any number of parts.
+    """
+    m1 = tl.zeros((TILE // 8,), tl.int64)
+    m2, m3, m4 = m1, m1, m1
+    for start in range(first * GROUPED, tl.minimum(last * GROUPED, shape[0]), AT_ONCE):
+        tile = start + tl.arange(0, AT_ONCE)
+        reach = tl.load(tile_max + tile, mask=tile < shape[0], other=-float("inf"))
+        if tl.max(reach, 0) >= pivots[0]:
+            z, ids = load_tiles(row, tl.where(reach >= pivots[0], tile, shape[0]), shape[0], shape[1], shape[2], TILE,
+                                HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            weights = tl.exp2(tl.fma(z, scale, -top))
+            m1 += units_at_least(weights, z, pivots[0], TILE)
+            m2 += units_at_least(weights, z, pivots[1], TILE)
+            m3 += units_at_least(weights, z, pivots[2], TILE)
+            m4 += units_at_least(weights, z, pivots[3], TILE)
+    index = tl.arange(0, PIVOTS)
+    masses = tl.where(index == 0, tl.sum(m1, 0), 0) + tl.where(index == 1, tl.sum(m2, 0), 0)
+    masses += tl.where(index == 2, tl.sum(m3, 0), 0) + tl.where(index == 3, tl.sum(m4, 0), 0)
+    tl.atomic_add(out + index, masses, sem="relaxed")
+
+
+@triton.jit
+def units_at_least(weights, z, edge, TILE: tl.constexpr):
+    """[TILE / 8] int64: weights [AT_ONCE, TILE] of tokens at or above `edge`, in units of 2^-40."""
+    shares = tl.reshape(tl.where(z >= edge, weights, 0.0), (AT_ONCE, TILE // 8, 8))
+    return (tl.sum(tl.sum(shares, 2), 0).to(tl.float64) * UNITS).to(tl.int64)
+
+
+@triton.jit
+def collect_part(row, tile_max, first, last, shape, low, high, count, list_z, list_ids, GROUP: tl.constexpr,
+                 TILE: tl.constexpr, ROOM: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Appends the tokens with low <= z < high in tiles `first` to `last` - 1 to a row's list, in any order.
+
+    count: a pointer to how many there are, which goes on counting beyond ROOM.
+    """
+    for start in range(first, last, GROUP):
+        tile = start + tl.arange(0, GROUP)
+        reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
+        if tl.max(reach, 0) >= low:
+            z, ids = load_tiles(row, tl.where(reach >= low, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
+                                HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            z = tl.reshape(z, (GROUP * TILE,))
+            hit = (z >= low) & (z < high) & (z > -float("inf"))
+            before = tl.cumsum(hit.to(tl.int32), 0)
+            num_hits = tl.sum(hit.to(tl.int32), 0)
+            if num_hits > 0:
+                place = tl.atomic_add(count, num_hits, sem="relaxed") + before - 1
+                tl.store(list_z + place, z + 0.0, mask=hit & (place < ROOM))
+                tl.store(list_ids + place, tl.reshape(ids, (GROUP * TILE,)), mask=hit & (place < ROOM))
+
+
+@triton.jit
+def keep_of_bracket(list_z, list_ids, count, vocab_size, scale, top, wanted, ROOM: tl.constexpr,
+                    KEY_SHIFT: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, mass of the list that is kept, enough): the first of a list that weigh `wanted`.
+
+    enough: whether the list is whole and weighs that much.
+    """
+    z, ids, alive = load_list(list_z, list_ids, count, ROOM)
+    key = ordered(z) >> KEY_SHIFT
+    units = tl.where(alive, whole(tl.exp2(tl.fma(z, scale, -top))), 0.0).to(tl.int64)
+    goal = tl.maximum(tl.ceil(wanted * WHOLE), 1.0).to(tl.int64)
+    enough = (count <= ROOM) & (tl.sum(units, 0) >= goal)
+    low = tl.min(tl.where(alive, key, 2147483647), 0)
+    high = tl.max(tl.where(alive, key, -2147483648), 0)
+    id_bound = tl.full((), 0, tl.int32) + vocab_size
+    mass = tl.zeros((), tl.float64)
+    if enough:
+        while low < high:
+            middle = (low | high) - ((low ^ high) >> 1)
+            if tl.sum(tl.where(key >= middle, units, 0), 0) >= goal:
+                low = middle
+            else:
+                high = middle - 1
+        before = tl.sum(tl.where(key > low, units, 0), 0)
+        tied = alive & (key == low)
+        one = tl.maximum(tl.max(tl.where(tied, units, 0), 0), 1)
+        num_tied = tl.sum(tied.to(tl.int32), 0)
+        num_kept = tl.minimum((goal - before + one - 1) // one, num_tied.to(tl.int64)).to(tl.int32)
+        mass = (before + num_kept.to(tl.int64) * one).to(tl.float64) / WHOLE
+        if num_kept < num_tied:
+            first, last = tl.full((), 0, tl.int32), id_bound
+            while first < last:
+                middle = (first + last) >> 1
+                if tl.sum((tied & (ids <= middle)).to(tl.int32), 0) >= num_kept:
+                    last = middle
+                else:
+                    first = middle + 1
+            id_bound = first
+    return unordered(low << KEY_SHIFT), id_bound, mass, enough
