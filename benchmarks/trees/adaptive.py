@@ -249,7 +249,9 @@ def main() -> None:
     parser.add_argument("--num-prompts", type=int, default=60)
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="of N parts of a stream")
     parser.add_argument("--parts", type=Path, nargs="+", default=[], help="join: what the parts wrote on stderr")
-    parser.add_argument("--in-place", action="store_true", help="trees' branches stand in the slot's own columns")
+    parser.add_argument(
+        "--copies", action="store_true", help="trees get copies of all keys, as without branches in place"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     for module in (step, drafting, tree_drafter):

@@ -27,6 +27,6 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
 def open_target(args: argparse.Namespace, *, num_slots: int = 1) -> tuple[Any, Any]:
     """The embedded model, `invariant` for every width up to --width."""
     target, tokenizer = load_target(dtype=args.dtype, invariant=True, num_slots=num_slots, width=args.width)
-    if getattr(args, "in_place", False):
-        target.keep_branches_in_place(True)
+    if getattr(args, "copies", False):
+        target.keep_branches_in_place(False)
     return target, tokenizer

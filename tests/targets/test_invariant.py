@@ -8,12 +8,13 @@ from draftproof.targets import hf, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.shapes import KEY_STEP, QUERY_STEP, ExactShapes, FixedShapes, StepShapes
+from draftproof.targets.invariant import FEW_TOKENS
+from draftproof.targets.shapes import KEY_STEP, ExactShapes, FixedShapes, StepShapes
 from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, attention_in_blocks, random_ids, score_one, tiny_model
 
 DTYPES = (torch.float32, torch.bfloat16)
 WIDTH = 16
-# Tokens 250 … 270 cross the step from 256 to 512 keys.
+# Tokens 250 … 270 cross a step of keys at 256.
 NUM_TOKENS, FIRST = 270, 235
 
 
@@ -66,7 +67,7 @@ def bits(target: HFTarget, slot: int, cuts: list[int], junk: bool, prefill: list
 @pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_same_bits_however_the_tokens_are_cut(name: str, dtype: torch.dtype, policy: str) -> None:
-    """Row index, chunking of prefill, junk behind, neighbours, slot, and the step from 256 to 512 keys."""
+    """Row index, chunking of prefill, junk behind, neighbours, slot, and a step of keys at 256."""
     target = make(name, dtype, policy, num_slots=2)
     want = bits(target, 0, [1], junk=False, prefill=[])
     for slot, cuts, junk, prefill in (
@@ -123,7 +124,7 @@ def test_trees_under_eager_attention_are_refused() -> None:
 def test_how_many_tokens_fit_a_forward() -> None:
     """A token reads the step that holds its position, so a row of tokens may pass a step."""
     steps = StepShapes()
-    assert [steps.key_length(position) for position in (0, 255, 256, 599)] == [256, 256, 512, 768]
+    assert [steps.key_length(position) for position in (0, 63, 64, 599)] == [64, 64, 128, 640]
     target = HFTarget(tiny_model("llama"), num_slots=2, max_model_len=600)
     for shapes, widest in ((steps, 600), (FixedShapes(16), 16)):
         target.shapes = shapes
@@ -136,7 +137,7 @@ def test_a_model_with_attention_of_its_own_stops_at_a_key_step() -> None:
     model = tiny_model("llama")
     model.set_attn_implementation("eager")
     target = HFTarget(model, max_model_len=600)
-    for shapes, widest in ((StepShapes(), 256), (FixedShapes(16), 16)):
+    for shapes, widest in ((StepShapes(), KEY_STEP), (FixedShapes(16), 16)):
         target.shapes = shapes
         assert [target.room(0, length) for length in (0, KEY_STEP - 3, KEY_STEP, 598, 600)] == [widest, 3, widest, 2, 0]
 
@@ -178,17 +179,17 @@ def test_the_probe_finds_layers_that_depend_on_the_width() -> None:
 def test_padding_is_chosen_by_speed_among_equal_bits(monkeypatch) -> None:
     target = make("llama", torch.bfloat16, "packed", num_slots=1)
     rows = []
-    for num_tokens in (target.shapes.min_tokens, max(target.shapes.min_tokens, QUERY_STEP)):
+    for num_tokens in (target.shapes.min_tokens, max(target.shapes.min_tokens, FEW_TOKENS)):
         target.shapes = StepShapes(num_tokens)
         rows.append(score_one(target, 0, random_ids(1)))
         target.rewind(0, 0)
     assert torch.equal(*rows)
     kept = target.shapes
-    assert [invariant._cheapest(target, num_rows) for num_rows in (1, QUERY_STEP, 9)] == [1, QUERY_STEP, 9]
-    for slow in (2, QUERY_STEP):
+    assert [invariant._cheapest(target, num_rows) for num_rows in (1, FEW_TOKENS, 9)] == [1, FEW_TOKENS, 9]
+    for slow in (2, FEW_TOKENS):
         clock = SlowClock(target, slow)
         monkeypatch.setattr(invariant.time, "perf_counter", clock)
-        assert {invariant._cheapest(target, 2), slow} == {2, QUERY_STEP}
+        assert {invariant._cheapest(target, 2), slow} == {2, FEW_TOKENS}
         assert target.shapes is kept
 
 
@@ -250,9 +251,9 @@ def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
     """
     if block is not None:
         monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
-    target = HFTarget(tiny_model(name, dtype), num_slots=2, invariant=True, branches_in_place=True)
+    target = HFTarget(tiny_model(name, dtype), num_slots=2, invariant=True)
     assert target.keeps_branches_in_place or block is None
-    text, num_in_place, num_copied = random_ids(400), 0, 0
+    text, num_in_place, num_copied, num_both = random_ids(400), 0, 0, 0
     starts = (1, 7, 15, 16, 30, 63, 77, 100, 127, 180, 200, 250, 255, 256, 300)
     for turn, start in enumerate(starts if block is None else starts[2::3]):
         parents = TREES[turn % len(TREES)]
@@ -264,6 +265,7 @@ def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
         rows = target.score(requests)[0]
         num_in_place += len(target._branches)
         num_copied += len(requests) - len(target._branches)
+        num_both += sum(bool(found.others) for found in target._branches.values())
         path = [max(set(range(len(parents))).difference(parents))]
         while parents[path[0]] >= 0:
             path.insert(0, parents[path[0]])
@@ -279,18 +281,19 @@ def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
         target.prefill(0, text[:start])
         chain = [score_one(target, 0, [token]) for token in [*(nodes[node] for node in path), 3, 5]]
         assert torch.equal(torch.cat([rows[path], after]), torch.cat(chain)), start
-    assert num_copied > 0 and (num_in_place > 0 or not target.keeps_branches_in_place)
+    assert num_copied > 0 and (min(num_in_place, num_both) > 0 or not target.keeps_branches_in_place)
 
 
-def test_branches_are_in_place_only_where_that_is_asked_for() -> None:
-    assert not HFTarget(tiny_model("llama"), invariant=True).keeps_branches_in_place
+def test_branches_are_in_place_unless_they_are_not_wanted() -> None:
+    assert HFTarget(tiny_model("llama"), invariant=True).keeps_branches_in_place
+    assert not HFTarget(tiny_model("llama"), invariant=True, branches_in_place=False).keeps_branches_in_place
 
 
 def test_copies_are_made_where_branches_in_place_do_not_agree(monkeypatch) -> None:
     """A machine on which the question has the wrong answer: the model's own bits tell, and trees get copies."""
-    monkeypatch.setattr(hf, "chunks_move", lambda *_: True)
+    monkeypatch.setattr(hf, "spreads", lambda *_: True)
     real = packed.branch_mask
     monkeypatch.setattr(packed, "branch_mask", lambda *args: real(*args).roll(1, dims=-1))
-    target = HFTarget(tiny_model("llama"), invariant=True, branches_in_place=True)
+    target = HFTarget(tiny_model("llama"), invariant=True)
     assert not target.keeps_branches_in_place and isinstance(target.shapes, StepShapes)
     assert invariant.probe(target, target.shapes) is None

@@ -1,5 +1,7 @@
 """The questions put to the kernels: other orders of a sum are found, where ordinary numbers hide them."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.functional import linear
@@ -7,10 +9,11 @@ from transformers.pytorch_utils import Conv1D
 
 from draftproof.targets import packed, summation
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.branches import Room
 from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.shapes import FixedShapes, StepShapes
+from draftproof.targets.shapes import QUERY_STEPS, FixedShapes, StepShapes
 from tests.targets.models import VOCAB_SIZE, attention_in_blocks, attention_with_sums, random_ids, tiny_model
 
 
@@ -88,9 +91,9 @@ def test_attention_that_sums_otherwise_is_found(monkeypatch, dtype: torch.dtype,
             keys, values, attn_mask = keys.flip(2), values.flip(2), attn_mask.flip(3)
         return real(query, keys, values, attn_mask=attn_mask, **kwargs)
 
-    assert target.attention_agrees()
+    assert target.attention_agrees(QUERY_STEPS[-1])
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention)
-    assert not target.attention_agrees()
+    assert not target.attention_agrees(QUERY_STEPS[-1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -116,15 +119,36 @@ def test_layers_that_never_agree_leave_forwards_of_one_size(monkeypatch) -> None
     assert isinstance(HFTarget(tiny_model("llama"), invariant=True).shapes, FixedShapes)
 
 
-@pytest.mark.parametrize("block", [64, 80, 256])
-def test_where_sums_are_cut_into_blocks_is_found(monkeypatch, block: int) -> None:
-    """Nothing moves across the beginning of a block."""
-    target = HFTarget(tiny_model("llama"))
+def spreads(target: HFTarget, chain: int, key_length: int, stop: int) -> bool:
+    return summation.spreads(target._layers, target.model.config.num_attention_heads, chain, Room(key_length, stop))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("block", [64, 80, 128, 512])
+def test_where_sums_are_cut_into_blocks_is_found(monkeypatch, block: int, dtype: torch.dtype) -> None:
+    """Nothing is spread across the beginning of a block, and chains of 256 keys are moved from key 128 on."""
+    target = HFTarget(tiny_model("llama", dtype))
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
-    columns = range(16, 256 - 16, 16)
-    num_heads = target.model.config.num_attention_heads
-    found = [column for column in columns if not summation.chunks_move(target._layers, num_heads, 256, column)]
-    assert found == [column for column in columns if (column - 16) // block != (column + 16) // block]
+    for stop in (256, 320):
+        assert spreads(target, 256, 320, stop) == (128 // block == (stop - 1) // block)
+    assert spreads(target, 64, 128, 128) == (block >= 128)
+
+
+@pytest.mark.parametrize(
+    "chain, key_length, same", [(64, 192, True), (192, 256, False), (256, 256, True), (320, 384, False)]
+)
+def test_how_many_keys_are_read_may_decide_where_blocks_begin(
+    monkeypatch, chain: int, key_length: int, same: bool
+) -> None:
+    """As oneDNN cuts them: into as few blocks of up to 192 as it takes, of one size."""
+
+    def attention(query: torch.Tensor, keys: torch.Tensor, *others: Any, **named: Any) -> Any:
+        num_keys = keys.shape[2]
+        return attention_in_blocks(-(-num_keys // -(-num_keys // 192)))(query, keys, *others, **named)
+
+    target = HFTarget(tiny_model("llama", torch.bfloat16))
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention)
+    assert spreads(target, chain, key_length, chain) == same
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
@@ -138,6 +162,5 @@ def test_in_how_many_sums_weights_are_added_up_is_found(
     target = HFTarget(tiny_model("llama", dtype))
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_with_sums(num_sums))
     monkeypatch.setattr(summation, "STRIDE", stride)
-    num_heads = target.model.config.num_attention_heads
-    moves = [summation.chunks_move(target._layers, num_heads, 256, column) for column in (64, 112, 192)]
-    assert moves == [stride % (16 * num_sums) == 0] * 3
+    for chain, key_length in ((64, 192), (256, 320)):
+        assert spreads(target, chain, key_length, key_length) == (stride % (16 * num_sums) == 0)

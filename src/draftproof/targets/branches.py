@@ -1,121 +1,170 @@
 """A tree under invariant execution, in the slot's own columns: one call of attention over the context as it lies.
 
-Each branch (a path from the root to a leaf) has its entries in the order of its chain, in a run of columns of its own
-behind the context: the first branch where the chain would have them, the others a number of whole strides further on.
-A run begins with what the chain's chunk holds of the context. So a node adds up the keys of its chain, with masked ones
-in between, which add exact zeros; that the sum stays the same when its last part lies a few strides further on is asked
-of the kernel (`summation.chunks_move`). Where a tree doesn't fit before the next place at which it doesn't, its
-branches get copies of all keys (`paths.py`).
+A node's entry has the column of its position, or lies a number of whole strides further on: no other node of its
+depth has that column, and no node lies before its parent. So a node adds up the keys of its chain in their order, with
+masked ones in between, which add exact zeros. Up to which column the sum stays the same if a chain is spread so, and
+over how many columns it may be taken, is asked of the kernel (`summation.spreads`). Nodes for which there is no column
+get copies of their chains' keys (`paths.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from draftproof.targets.masks import RowLayout, additive
+from draftproof.targets.shapes import KEY_STEP
 
 CHUNK: Final = 16
 """Columns: as many as the widest vector has numbers that are added up side by side."""
 STRIDE: Final = 2 * CHUNK
-"""Columns that a run is moved by: softmax adds up every other vector in a sum of its own."""
+"""Columns that a node is moved by: softmax adds up every other vector in a sum of its own."""
+COLUMN_STEP: Final = 256
+"""A slot has its columns in steps of at least so many."""
+MOST_WIDER: Final = 2
+"""Steps of keys by which a tree may read more than its chains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """key_length: keys that a tree reads. stop: where its nodes' columns end."""
+
+    key_length: int
+    stop: int
+
+
+Rooms = Callable[[int, int], Sequence[Room]]
+"""By the chains' key lengths, that of the first node and that of the deepest one: see `find_rooms`."""
+Spreads = Callable[[int, Room], bool]
+"""See `summation.spreads`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Branches:
-    """Columns are counted from the slot's first. base: the first of the chunk that the tree begins in.
+    """Columns are counted from the slot's first.
 
-    runs, own: of each node, the first column of its branch's run, and its own column there. written: all (node, column)
-    at which an entry is needed; nodes that branches share have several. context: (from, to) of the context's entries in
-    other branches' runs. stop: the end of the last run.
+    own: each node's. placed: the nodes that are computed in place, over the keys of `room`. others: those that aren't;
+    their entries lie behind the keys of `room`. stop: the end of the last entry.
     """
 
-    base: int
-    runs: tuple[int, ...]
+    room: Room
     own: tuple[int, ...]
-    written: tuple[tuple[int, int], ...]
-    context: tuple[tuple[int, int], ...]
-    stop: int
+    placed: tuple[int, ...]
+    others: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return max(self.own) + 1
 
 
-def branches_of(tree: RowLayout, key_length: int, chunk_moves: Callable[[int, int], bool]) -> Branches | None:
-    """None where the branches don't fit. chunk_moves(key length, column): see `summation.chunks_move`."""
+def find_rooms(first: int, last: int, spreads: Spreads) -> tuple[Room, ...]:
+    """The rooms of a tree whose chains read `first` to `last` keys, the smallest first; none where no chain can be
+    spread."""
+    rooms: list[Room] = []
+    if last - first > KEY_STEP:
+        return ()
+    most = min(COLUMN_STEP * -(-last // COLUMN_STEP), last + MOST_WIDER * KEY_STEP)
+    for stop in range(last, most + 1, KEY_STEP):
+        for key_length in range(stop, most + 1, KEY_STEP):
+            room = Room(key_length, stop)
+            if all(spreads(chain, room) for chain in {first, last}):
+                rooms.append(room)
+                break
+    return tuple(rooms)
+
+
+def branches_of(tree: RowLayout, rooms: Sequence[Room], num_columns: int) -> Branches | None:
+    """In the smallest room that has a column for every node, else in the largest. None where there is no room, or the
+    entries don't fit. num_columns: that the slot has."""
     assert tree.parents is not None
-    if max(tree.positions) >= key_length:
+    for room in rooms:
+        moves = _moves(tree, room.stop)
+        others = [node for node, found in enumerate(moves) if found is None]
+        if not others or room == rooms[-1]:
+            break
+    if not rooms or room.key_length + len(others) > num_columns or 0 in others:
         return None
-    base = tree.start - tree.start % CHUNK
-    runs, own = [-1] * len(tree.parents), [-1] * len(tree.parents)
-    written: list[tuple[int, int]] = []
-    context: list[tuple[int, int]] = []
-    begin = stop = base
-    for path in _paths(tree):
-        if begin > base:
-            context += [(column, begin + column - base) for column in range(base, tree.start)]
-        for node in path:
-            column = begin + tree.positions[node] - base
-            written.append((node, column))
-            if own[node] < 0:
-                runs[node], own[node] = begin, column
-        length = tree.start - base + len(path)
-        stop, begin = begin + _rounded(length, CHUNK), begin + _rounded(length, STRIDE)
-    if not _moves(base, stop, key_length, chunk_moves):
-        return None
-    return Branches(base, tuple(runs), tuple(own), tuple(written), tuple(context), stop)
+    behind = dict(zip(others, range(room.key_length, num_columns), strict=False))
+    own = [
+        behind[node] if found is None else position + STRIDE * found
+        for node, (position, found) in enumerate(zip(tree.positions, moves, strict=True))
+    ]
+    placed = [node for node, found in enumerate(moves) if found is not None]
+    return Branches(room, tuple(own), tuple(placed), tuple(others))
 
 
-def num_branches(start: int, num_entries: int, key_length: int, chunk_moves: Callable[[int, int], bool]) -> int:
-    """How many branches of `num_entries` tokens from `start` on fit; one does anyway."""
-    base = start - start % CHUNK
-    length, num = start - base + num_entries, 1
-    while _moves(base, base + num * _rounded(length, STRIDE) + _rounded(length, CHUNK), key_length, chunk_moves):
-        num += 1
-    return num
+def num_branches(start: int, num_entries: int, rooms: Sequence[Room]) -> int:
+    """How many branches of `num_entries` tokens from `start` on have columns; one does anyway."""
+    return max([1, *(_num_places(start + num_entries - 1, room.stop) for room in rooms)])
 
 
-def _rounded(length: int, step: int) -> int:
-    return step * -(-length // step)
+def _num_places(position: int, stop: int) -> int:
+    """Columns that a node at a position may have."""
+    return max(-(-(stop - position) // STRIDE), 0)
 
 
-def _moves(base: int, stop: int, key_length: int, chunk_moves: Callable[[int, int], bool]) -> bool:
-    """Can what lies behind `base` lie anywhere before `stop`, whole strides further on?"""
-    columns = range(base + CHUNK, stop - STRIDE + 1, CHUNK)
-    return stop <= key_length and all(chunk_moves(key_length, column) for column in columns)
-
-
-def _paths(tree: RowLayout) -> list[list[int]]:
-    """From the root to each leaf, the longest first."""
+def _moves(tree: RowLayout, stop: int) -> list[int | None]:
+    """Of each node, by how many strides it is moved: no less than its parent, and no two of one depth alike. None where
+    there is no such column before `stop`. Of those that could have a place the one with the most leaves has it."""
     assert tree.parents is not None
-    parents, paths = tree.parents, []
-    for leaf in set(range(len(parents))).difference(parents):
-        path = [leaf]
-        while parents[path[-1]] >= 0:
-            path.append(parents[path[-1]])
-        paths.append(path[::-1])
-    return sorted(paths, key=lambda path: (-len(path), path))
+    moves: list[int | None] = [None] * len(tree.parents)
+    leaves = _num_leaves(tree.parents)
+    by_depth: dict[int, list[int]] = {}
+    for node, position in enumerate(tree.positions):
+        by_depth.setdefault(position, []).append(node)
+    for position, nodes in sorted(by_depth.items()):
+        waiting = sorted(nodes, key=lambda node: (-leaves[node], node))
+        for place in range(_num_places(position, stop)):
+            free = [node for node in waiting if _may_have(tree.parents[node], moves, place)]
+            if free:
+                moves[free[0]] = place
+                waiting.remove(free[0])
+    return moves
+
+
+def _may_have(parent: int, moves: Sequence[int | None], place: int) -> bool:
+    if parent < 0:
+        return True
+    above = moves[parent]
+    return above is not None and above <= place
+
+
+def _num_leaves(parents: Sequence[int]) -> list[int]:
+    """Of each node's subtree."""
+    inner = set(parents)
+    leaves = [int(node not in inner) for node in range(len(parents))]
+    for node in range(len(parents) - 1, 0, -1):
+        leaves[parents[node]] += leaves[node]
+    return leaves
 
 
 def branch_mask(
     tree: RowLayout,
     branches: Branches,
     width: int,
-    key_length: int,
     window: int | None,
     groups: int,
     dtype: torch.dtype,
     device: torch.device,
 ) -> torch.Tensor:
-    """The mask [1, 1, groups · width, key_length]: a node sees the columns before the tree's first chunk and those of
-    its run up to its own, `window` positions back in a sliding-window layer. Padding sees what the last node sees."""
-    num_padding = width - len(tree.positions)
-    table = [[*values, *values[-1:] * num_padding] for values in (branches.runs, branches.own, tree.positions)]
-    runs, own, positions = torch.tensor(table, device=device)[:, :, None]
-    columns = torch.arange(key_length, device=device)
-    before = columns < branches.base
-    allowed = before | ((columns >= runs) & (columns <= own))
+    """The mask [1, 1, groups · width, key length] of the placed nodes in their order: a node sees the context and its
+    ancestors, `window` positions back in a sliding-window layer. Padding sees what the last node sees."""
+    assert tree.parents is not None
+    allowed = torch.zeros(len(tree.parents), branches.room.key_length, dtype=torch.bool)
+    positions = torch.arange(branches.room.key_length)
+    for node in branches.placed:
+        parent, column = tree.parents[node], branches.own[node]
+        if parent < 0:
+            allowed[node, : tree.start] = True
+        else:
+            allowed[node] = allowed[parent]
+        allowed[node, column] = True
+        positions[column] = tree.positions[node]
+    rows = [*branches.placed, *branches.placed[-1:] * (width - len(branches.placed))]
     if window is not None:
-        key_positions = torch.where(before, columns, columns - runs + branches.base)
-        allowed = allowed & (positions - key_positions < window)
-    return additive(allowed, dtype).repeat(groups, 1)[None, None]
+        own = torch.tensor(tree.positions)[:, None]
+        allowed &= own - positions < window
+    return additive(allowed[rows].to(device), dtype).repeat(groups, 1)[None, None]

@@ -18,7 +18,7 @@ import torch
 from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.branches import Branches, num_branches
+from draftproof.targets.branches import Branches, Room, find_rooms, num_branches
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
@@ -32,7 +32,7 @@ from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
-from draftproof.targets.summation import attention_agrees, chunks_move, least_rows
+from draftproof.targets.summation import attention_agrees, least_rows, spreads
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -58,7 +58,7 @@ class HFTarget:
         max_num_cached_tokens: int | None = None,
         cache_memory: int | None = None,
         static: bool | None = None,
-        branches_in_place: bool = False,
+        branches_in_place: bool = True,
     ) -> None:
         """model: a transformers `…ForCausalLM` on one device; its parameters are frozen and it is put in eval mode.
         max_model_len: the most tokens a slot may hold; by default what the model was configured for.
@@ -66,7 +66,7 @@ class HFTarget:
         max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
         static: run forwards of few shapes over fixed buffers (`static/`), as captured graphs on a GPU; None for where
         that pays, on CUDA devices. branches_in_place: trees under invariant execution on a CPU are computed over the
-        slot's own columns (`branches.py`); not by default, since texts have differed with it (docs/log.md).
+        slot's own columns where the kernels' sums allow it (`branches.py`).
 
         Raises ParameterError (num_slots, max_model_len, width, the cache's size) and UnsupportedModelError.
         """
@@ -177,27 +177,28 @@ class HFTarget:
         """See `summation.py`: of all products that a forward runs."""
         return least_rows(self.model, () if self._runner.lean is None else self._runner.lean.products)
 
-    def attention_agrees(self) -> bool:
+    def attention_agrees(self, query_step: int) -> bool:
         """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""
-        config = self.model.config.get_text_config(decoder=True)
-        num_heads = int(getattr(config, "num_attention_heads", 0) or 0)
-        return not self._runner.packs or self.is_static or attention_agrees(self._layers, num_heads)
+        return not self._runner.packs or self.is_static or attention_agrees(self._layers, self._num_heads, query_step)
+
+    @property
+    def _num_heads(self) -> int:
+        return int(getattr(self.model.config.get_text_config(decoder=True), "num_attention_heads", 0) or 0)
 
     @property
     def keeps_branches_in_place(self) -> bool:
         """Whether trees under invariant execution are computed over the slot's own columns where they fit; see
         `branches.py`."""
-        return self._runner.chunk_moves is not None
+        return self._runner.rooms is not None
 
     def keep_branches_in_place(self, wanted: bool) -> None:
-        """On a CPU alone. What `summation.chunks_move` finds is asked once for each key length and column."""
+        """On a CPU alone. What `summation.spreads` finds is asked once for each length of keys."""
         possible = self.device.type == "cpu" and self._runner.packs and not self.is_static
-        self._runner.chunk_moves = self._chunk_moves if wanted and possible else None
+        self._runner.rooms = self._rooms if wanted and possible else None
 
     @cached_property
-    def _chunk_moves(self) -> Callable[[int, int], bool]:
-        config = self.model.config.get_text_config(decoder=True)
-        return cache(partial(chunks_move, self._layers, int(getattr(config, "num_attention_heads", 0) or 0)))
+    def _rooms(self) -> Callable[[int, int], tuple[Room, ...]]:
+        return cache(partial(find_rooms, spreads=cache(partial(spreads, self._layers, self._num_heads))))
 
     @property
     def is_recurrent(self) -> bool:
@@ -211,11 +212,11 @@ class HFTarget:
 
     def num_branches(self, slot: int, num_entries: int) -> int | None:
         """Under invariant execution on a CPU, those that fit in place: see `branches.py`."""
-        start, chunk_moves = self.length(slot), self._runner.chunk_moves
-        key_length = self.shapes.key_length(start)
-        if chunk_moves is None or key_length is None or self.shapes.num_tokens is not None:
+        start, rooms = self.length(slot), self._runner.rooms
+        first, last = (self.shapes.key_length(start + more) for more in (0, num_entries - 1))
+        if rooms is None or first is None or last is None or self.shapes.num_tokens is not None:
             return None
-        return num_branches(start, num_entries, key_length, chunk_moves)
+        return num_branches(start, num_entries, rooms(first, last))
 
     @property
     def supports_invariant_trees(self) -> bool:

@@ -8,8 +8,8 @@ holds on this machine is taken.
 
 - `StepShapes`: forwards keep their own width; only the queries of attention are padded, to a multiple of 4, and
   forwards of fewer tokens than the linear layers need to sum in one order: none where they do so for any number of
-  rows, as oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own; or as many as
-  attention's queries, where that is measured to be faster (in bfloat16 two rows can take longer than four).
+  rows, as oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own; or four, where
+  that is measured to be faster (in bfloat16 two rows can take longer than four).
 - `FixedShapes`: every forward has `width` tokens, of whatever requests, and padding.
 
 Neither is taken on trust. `summation.py` asks the kernels with numbers that show any other order of a sum, and
@@ -30,7 +30,7 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.pointwise import Recorded, pointwise_agrees
-from draftproof.targets.shapes import KEY_STEP, QUERY_STEP, FixedShapes, Shapes, StepShapes
+from draftproof.targets.shapes import KEY_STEP, QUERY_STEPS, FixedShapes, Shapes, StepShapes
 from draftproof.targets.support import num_shards
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ WIDE_CUTS = ((480,), (1, 31, 100, 348))
 NUM_LAYERS = 4
 SEED = 20
 NUM_TIMED = 7
+FEW_TOKENS = 4
+"""Of as many, products can be faster than of fewer."""
 MOST_PADDED = 16
 """Forwards are padded to as many tokens at most before a fixed number is tried."""
 
@@ -73,17 +75,18 @@ def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
     """
     if not target.is_static and num_shards(target.model) == 1:
         least = target.least_rows()
-        if least <= MOST_PADDED and target.attention_agrees():
-            yield StepShapes(_cheapest(target, least))
+        step = next((step for step in QUERY_STEPS if target.attention_agrees(step)), None)
+        if least <= MOST_PADDED and step is not None:
+            yield StepShapes(_cheapest(target, least), step)
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
         yield FixedShapes(candidate)
 
 
 def _cheapest(target: HFTarget, least: int) -> int:
     """To how many tokens narrow forwards are padded, where they have to be: the bits are the same from `least` on."""
-    if not 1 < least < QUERY_STEP:
+    if not 1 < least < FEW_TOKENS:
         return least
-    times = {least: inf, QUERY_STEP: inf}
+    times = {least: inf, FEW_TOKENS: inf}
     with target.borrowed(StepShapes(least), NUM_LAYERS, KEY_STEP):
         for turn in range(NUM_TIMED):
             for num_tokens in times:

@@ -7,22 +7,26 @@ contexts, single tokens and drafts of any length share the forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.branches import Branches, branch_mask, branches_of
+from draftproof.targets.branches import Branches, Rooms, branch_mask, branches_of
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive_mask
 from draftproof.targets.packing import Segment, grouped, segments_of
 from draftproof.targets.paths import CopiedKeys, path_mask, paths_of
-from draftproof.targets.shapes import Shapes
+from draftproof.targets.shapes import Shapes, padded_queries
 from draftproof.targets.static.operations import Heads, split_heads
+
+PIECE: Final = 4
+"""The most nodes of a path that share a copy of its keys."""
 
 
 @dataclass(slots=True)
@@ -46,8 +50,8 @@ class PackedForward:
     """Where one forward's tokens are written, what they read, and how attention is computed over it.
 
     requests: each on its own slot, whose room in the cache has been reserved. num_padding: tokens that are appended
-    to the forward alone, to give it a fixed size; they are neither written nor read. chunk_moves: as `branches_of`
-    wants it; None where trees get copies of their keys. branches: by slot, of trees that are in place.
+    to the forward alone, to give it a fixed size; they are neither written nor read. rooms: for trees in place; None
+    where trees get copies of their keys. branches: by slot, of trees that are in place.
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class PackedForward:
         shapes: Shapes,
         requests: Sequence[ScoreRequest],
         num_padding: int = 0,
-        chunk_moves: Callable[[int, int], bool] | None = None,
+        rooms: Rooms | None = None,
     ) -> None:
         self._cache, self._layers, self._shapes = cache, layers, shapes
         self._device = layers.shapes[0].device
@@ -66,60 +70,48 @@ class PackedForward:
         self.num_tokens = self._num_written + num_padding
         self._layer = 0
         offsets = cache.extents.offsets
-        first = [offsets[request.slot] + start for request, start in zip(requests, starts, strict=True)]
         segments = segments_of(requests, starts, shapes)
+        trees = {
+            segment.slot: segment for segment in segments if segment.nodes is not None and segment.nodes.start == 0
+        }
         self.branches: dict[int, Branches] = {}
-        if chunk_moves is not None and shapes.num_tokens is None:
-            self._place_trees(segments, chunk_moves)
-        self._prepare_writing(requests, first)
-        groups = grouped(segments, offsets)
+        if rooms is not None and shapes.num_tokens is None:
+            self.branches = dict(self._place_trees(trees, rooms))
+        self._prepare_writing(requests, starts)
+        groups = grouped([segment for segment in segments if segment.slot not in self.branches], offsets)
         self._calls = [self._call(group) for group in groups]
+        for slot, branches in self.branches.items():
+            self._calls += self._calls_in_place(trees[slot], branches)
         self._order = self._prepare_order()
 
-    def _place_trees(self, segments: Sequence[Segment], chunk_moves: Callable[[int, int], bool]) -> None:
-        """Finds the trees' columns, and copies what their branches' runs hold of the context."""
-        for segment in segments:
-            if segment.tree is None or len(segment.tokens) < len(segment.tree.positions):
-                continue
-            branches = branches_of(segment.tree, segment.key_length, chunk_moves)
-            if branches is None:
-                continue
-            self.branches[segment.slot] = branches
-            if branches.context:
-                offset = self._cache.extents.offsets[segment.slot]
-                begins, ends = (torch.tensor(branches.context, device=self._device) + offset).T
-                for group in self._cache.groups:
-                    for buffer in (group.keys, group.values):
-                        buffer.index_copy_(2, ends, buffer.index_select(2, begins))
+    def _place_trees(self, trees: Mapping[int, Segment], rooms: Rooms) -> Iterator[tuple[int, Branches]]:
+        for slot, segment in trees.items():
+            tree = segment.tree
+            assert tree is not None
+            first, last = (self._shapes.key_length(position) for position in (tree.start, max(tree.positions)))
+            assert first is not None and last is not None
+            branches = branches_of(tree, rooms(first, last), self._cache.extents.sizes[slot])
+            if branches is not None:
+                yield slot, branches
 
-    def _prepare_writing(self, requests: Sequence[ScoreRequest], first: Sequence[int]) -> None:
-        """Views or indices of the columns that the tokens are written to; and which of the tokens, where some are
-        written more than once."""
+    def _prepare_writing(self, requests: Sequence[ScoreRequest], starts: Sequence[int]) -> None:
+        """Views or indices of the columns that the tokens are written to."""
         self._columns: torch.Tensor | None = None
-        self._sources: torch.Tensor | None = None
         written: list[Any] = [None] * len(self._layers.shapes)
+        offsets = self._cache.extents.offsets
+        first = offsets[requests[0].slot] + starts[0]
         if len(requests) > 1 or self.branches:
             columns: list[int] = []
-            sources: list[int] = []
-            token = 0
-            for request, begin in zip(requests, first, strict=True):
-                branches, size = self.branches.get(request.slot), len(request.token_ids)
-                offset = self._cache.extents.offsets[request.slot]
-                if branches is None:
-                    columns += range(begin, begin + size)
-                    sources += range(token, token + size)
-                else:
-                    columns += [offset + column for _, column in branches.written]
-                    sources += [token + node for node, _ in branches.written]
-                token += size
+            for request, start in zip(requests, starts, strict=True):
+                branches, offset = self.branches.get(request.slot), offsets[request.slot]
+                own = range(start, start + len(request.token_ids)) if branches is None else branches.own
+                columns += [offset + column for column in own]
             self._columns = torch.tensor(columns, device=self._device)
-            if self.branches:
-                self._sources = torch.tensor(sources, device=self._device)
         for group in self._cache.groups:
             keys, values = group.keys, group.values
             if self._columns is None:
-                keys = keys[:, :, first[0] : first[0] + self._num_written]
-                values = values[:, :, first[0] : first[0] + self._num_written]
+                keys = keys[:, :, first : first + self._num_written]
+                values = values[:, :, first : first + self._num_written]
             for layer, key, value in zip(group.layers, keys.unbind(0), values.unbind(0), strict=True):
                 written[layer] = (key, value)
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = written
@@ -137,11 +129,9 @@ class PackedForward:
         return torch.tensor(order, device=self._device)
 
     def _call(self, group: Sequence[Segment]) -> Call:
-        if group[0].tree is not None:
-            branches = self.branches.get(group[0].slot)
-            return self._tree_call(group[0]) if branches is None else self._branched_call(group[0], branches)
-        step = self._shapes.query_step or 1
-        width = step * -(-max(len(segment.tokens) for segment in group) // step)
+        if group[0].nodes is not None:
+            return self._tree_call(group[0], group[0].nodes, group[0].key_length)
+        width = padded_queries(max(len(segment.tokens) for segment in group), self._shapes.query_step)
         key_length = max(segment.key_length for segment in group)
         indices = [token for segment in group for token in _padded(segment.tokens, width)]
         whole = len(group) * width == self.num_tokens and indices == list(range(self.num_tokens))
@@ -176,30 +166,39 @@ class PackedForward:
                     found[layer] = seen
         call.keys, call.values = keys, values
 
-    def _branched_call(self, segment: Segment, branches: Branches) -> Call:
-        """All nodes over the slot's own columns."""
-        tree, key_length, step = segment.tree, segment.key_length, self._shapes.query_step
+    def _calls_in_place(self, segment: Segment, branches: Branches) -> Iterator[Call]:
+        """All placed nodes over the slot's own columns; the others over copies."""
+        tree, first = segment.tree, segment.tokens.start
         assert tree is not None
-        width = step * -(-len(segment.tokens) // step)
-        indices = _padded(segment.tokens, width)
+        width = padded_queries(len(branches.placed), self._shapes.query_step)
+        tokens = [first + node for node in branches.placed]
+        indices = [*tokens, *tokens[-1:] * (width - len(tokens))]
         whole = indices == list(range(self.num_tokens))
         layers = self._layers
         masks: dict[int | None, torch.Tensor | None] = {
-            window: branch_mask(tree, branches, width, key_length, window, layers.groups, self._dtype, self._device)
+            window: branch_mask(tree, branches, width, window, layers.groups, self._dtype, self._device)
             for window in set(layers.windows.values())
         }
-        call = Call(1, width, None if whole else torch.tensor(indices, device=self._device), [segment.tokens], masks)
-        self._read(call, [self._cache.extents.offsets[segment.slot]], key_length)
-        return call
+        call = Call(1, width, None if whole else torch.tensor(indices, device=self._device), [tokens], masks)
+        self._read(call, [self._cache.extents.offsets[segment.slot]], branches.room.key_length)
+        yield call
+        for key_length, nodes in groupby(
+            branches.others, key=lambda node: self._shapes.key_length(tree.positions[node]) or 0
+        ):
+            yield self._tree_call(segment, list(nodes), key_length, branches.own)
 
-    def _tree_call(self, segment: Segment) -> Call:
-        """Rows of up to `query_step` nodes on one path, each over keys in the order of its chain."""
-        tree, nodes, width = segment.tree, segment.nodes, self._shapes.query_step
-        assert tree is not None and nodes is not None
-        paths, first = paths_of(tree, nodes, width), segment.tokens.start - nodes.start
+    def _tree_call(
+        self, segment: Segment, nodes: Sequence[int], key_length: int, own: Sequence[int] | None = None
+    ) -> Call:
+        """Rows of a few nodes on one path, each over keys in the order of its chain. own: of all nodes, as `paths_of`
+        wants them."""
+        tree, step = segment.tree, self._shapes.query_step
+        assert tree is not None and segment.nodes is not None
+        paths, first = paths_of(tree, nodes, max(step, PIECE), own), segment.tokens.start - segment.nodes.start
+        width = padded_queries(max(map(len, paths.nodes)), step)
         padded = [[*row, *row[-1:] * (width - len(row))] for row in paths.nodes]
         positions = [[tree.positions[node] for node in row] for row in padded]
-        layers, key_length = self._layers, segment.key_length
+        layers = self._layers
         masks: dict[int | None, torch.Tensor | None] = {
             window: path_mask(positions, key_length, window, layers.groups, self._dtype, self._device)
             for window in set(layers.windows.values())
@@ -224,8 +223,6 @@ class PackedForward:
             write_keys.copy_(new_keys)
             write_values.copy_(new_values)
         else:
-            if self._sources is not None:
-                new_keys, new_values = (new.index_select(1, self._sources) for new in (new_keys, new_values))
             write_keys.index_copy_(1, self._columns, new_keys)
             write_values.index_copy_(1, self._columns, new_values)
         return keys, values

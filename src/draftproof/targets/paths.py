@@ -23,8 +23,9 @@ class Paths:
     columns: torch.Tensor
 
 
-def paths_of(tree: RowLayout, nodes: Iterable[int], most: int) -> Paths:
-    """Cut these nodes of the tree into pieces of at most `most`."""
+def paths_of(tree: RowLayout, nodes: Iterable[int], most: int, own: Sequence[int] | None = None) -> Paths:
+    """Cut these nodes of the tree into pieces of at most `most`. own: each node's column, by default one after another
+    from the tree's first on."""
     assert tree.parents is not None
     left, pieces, columns = set(nodes), [], []
     num_depths = max(tree.positions) - tree.start + 1
@@ -37,8 +38,8 @@ def paths_of(tree: RowLayout, nodes: Iterable[int], most: int) -> Paths:
         piece = [ancestor for ancestor in path if ancestor in left][:most]
         left.difference_update(piece)
         pieces.append(piece[::-1])
-        own = [tree.start + ancestor for ancestor in reversed(path)]
-        columns.append(own + list(range(tree.start + len(own), tree.start + num_depths)))
+        chain = [tree.start + ancestor if own is None else own[ancestor] for ancestor in reversed(path)]
+        columns.append(chain + list(range(tree.start + len(chain), tree.start + num_depths)))
     return Paths(pieces, torch.tensor(columns))
 
 

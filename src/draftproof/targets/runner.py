@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.branches import Branches
+from draftproof.targets.branches import Branches, Rooms
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.lean import LeanDecoder
@@ -47,7 +47,7 @@ class Runner:
         self.static: StaticSteps | None = None
         self.lean: LeanDecoder | None = None
         self.taps: TapStore | None = None
-        self.chunk_moves: Callable[[int, int], bool] | None = None
+        self.rooms: Rooms | None = None
         has_attention = any(shape.heads for shape in layers.shapes)
         self.packs: bool = not has_attention or model.config._attn_implementation == attention.NAME
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -123,7 +123,7 @@ class Runner:
     def _run_packed(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         num_tokens = sum(len(request.token_ids) for request in requests)
         num_padding = max((shapes.num_tokens or shapes.min_tokens) - num_tokens, 0)
-        forward = PackedForward(cache, self._layers, shapes, requests, num_padding, self.chunk_moves)
+        forward = PackedForward(cache, self._layers, shapes, requests, num_padding, self.rooms)
         ids = [token_id for request in requests for token_id in request.token_ids]
         positions = [
             position

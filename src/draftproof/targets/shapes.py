@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from typing import Protocol
 
-KEY_STEP = 256
-QUERY_STEP = 4
+KEY_STEP = 64
+QUERY_STEPS = (2, 4)
+"""The first for which attention agrees (`summation.attention_agrees`) is taken: one query often has another kernel."""
+FEW_QUERIES = 16
+"""More queries are padded to a multiple of 4 at least: kernels take 32 or so at a time, and are others for few left."""
+
+
+def padded_queries(num_tokens: int, query_step: int) -> int:
+    """How many queries of a segment are computed for so many tokens."""
+    step = query_step if num_tokens <= FEW_QUERIES else max(query_step, QUERY_STEPS[-1])
+    return num_tokens if step == 0 else step * -(-num_tokens // step)
 
 
 class Shapes(Protocol):
@@ -17,7 +26,7 @@ class Shapes(Protocol):
 
     num_tokens: of every forward, padding included; None for as many as there are. min_tokens: of every forward and of
     its output layer, padding included. query_step: attention's queries are
-    padded to a multiple of it, 0 where bits don't matter. name: for messages.
+    padded by it (`padded_queries`), 0 where bits don't matter. name: for messages.
     """
 
     name: str
@@ -45,10 +54,10 @@ class StepShapes:
     """As many tokens as there are, `min_tokens` at least, and keys in steps of `KEY_STEP`: a token at position n reads
     the step that holds n.
 
-    Queries are padded to a multiple of `QUERY_STEP`."""
+    Queries are padded as `padded_queries` says."""
 
-    def __init__(self, min_tokens: int = 1) -> None:
-        self.name, self.query_step = "key steps", QUERY_STEP
+    def __init__(self, min_tokens: int = 1, query_step: int = QUERY_STEPS[-1]) -> None:
+        self.name, self.query_step = "key steps", query_step
         if min_tokens > 1:
             self.name += f" and forwards of {min_tokens} tokens or more"
         self.num_tokens: int | None = None

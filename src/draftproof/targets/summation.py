@@ -8,7 +8,7 @@ and another order gives other bits nearly everywhere.
 - `least_rows` asks the model's own linear layers, kind by kind, for the number of rows from which on a row's result
   doesn't depend on how many there are. Kernels for a single row often sum differently from those for many.
 - `attention_agrees` asks attention for the same, over numbers of queries and key lengths.
-- `chunks_move` asks it whether a sum stays the same when its last keys lie further on (`branches.py`).
+- `spreads` asks it whether a sum stays the same when keys lie further on (`branches.py`).
 
 Attention's weights are positive, and the order of their sum shows in no sum that cancels: both questions are asked with
 rulers as well (`ruler.py`).
@@ -25,14 +25,14 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from draftproof.targets.branches import CHUNK, STRIDE
+from draftproof.targets.branches import CHUNK, STRIDE, Room
 from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import FamilyPart
 from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive
 from draftproof.targets.packed import attend_stacked
 from draftproof.targets.ruler import Asked, ruler
-from draftproof.targets.shapes import QUERY_STEP
+from draftproof.targets.shapes import KEY_STEP, padded_queries
 
 WIDTHS: Final = (*range(1, 34), 40, 48, 63, 64, 65, 96, 128, 200, 256, 384, 512)
 """Numbers of rows that are tried; the last is what the others are compared with."""
@@ -40,11 +40,12 @@ LARGE: Final = 1 << 24
 """Weights of more numbers than this, output layers mostly, are tried at `FEW_WIDTHS` alone."""
 FEW_WIDTHS: Final = (*range(1, 10), 15, 16, 17, 31, 32, 33, 64, 65, 128)
 SEED: Final = 57
-NUM_QUERIES: Final = (4, 8, 12, 16, 20, 32, 48, 64, 100, 256, 512)
+NUM_QUERIES: Final = (*range(2, 18, 2), *range(20, 68, 4), 100, 256, 512)
 NUM_SEGMENTS: Final = (1, 2, 5)
-KEY_LENGTHS: Final = (256, 768, 1280)
+KEY_LENGTHS: Final = (64, 128, 192, 256, 320, 768, 1280)
 DISTINCT_OUTPUTS: Final = 256
-NUM_MOVED: Final = 8 * QUERY_STEP
+NUM_SPREAD: Final = 6
+NUM_MOVED: Final = 16
 """Queries that are asked whether chunks move: where another order is possible, one in ten or twenty shows it."""
 
 
@@ -69,8 +70,9 @@ def least_rows(model: Any, products: Sequence[nn.Module] = ()) -> int:
 
 
 @torch.no_grad()
-def attention_agrees(layers: Layers, num_heads: int) -> bool:
-    """Does a query's result depend on how many queries and segments are computed with it, at any key length?"""
+def attention_agrees(layers: Layers, num_heads: int, query_step: int) -> bool:
+    """Is a query's result the same however many queries and segments are computed with it, in steps of so many queries,
+    at any key length?"""
     for shape in dict.fromkeys(layers.shapes):
         if not shape.heads or num_heads % shape.heads:
             continue
@@ -80,7 +82,7 @@ def attention_agrees(layers: Layers, num_heads: int) -> bool:
             asked = _opposite(shape, num_heads, most, key_length)
             for given in (asked, ruler(shape, num_heads, most, key_length, measure, SEED)):
                 expected = measure(given)
-                for num_queries in NUM_QUERIES:
+                for num_queries in (n for n in NUM_QUERIES if padded_queries(n, query_step) == n):
                     for num_segments in NUM_SEGMENTS if num_queries <= 16 else (1,):
                         if num_segments * num_queries > NUM_QUERIES[-1]:
                             continue
@@ -91,33 +93,49 @@ def attention_agrees(layers: Layers, num_heads: int) -> bool:
 
 
 @torch.no_grad()
-def chunks_move(layers: Layers, num_heads: int, key_length: int, column: int) -> bool:
-    """Of the keys before `column`, does a query get the same from the last `CHUNK` if they lie a `STRIDE` further on?
+def spreads(layers: Layers, num_heads: int, chain: int, room: Room) -> bool:
+    """Does a query get the same from a chain that reads `chain` keys if those of the last two steps lie whole strides
+    further on, in order, before the room's stop, and as many keys are read as the room has?
 
     A kernel adds up the keys in blocks, and the blocks' sums: across the beginning of a block they can't be moved.
     """
+    random = torch.Generator().manual_seed(SEED)
+    begin = max(chain - 2 * KEY_STEP, 0)
     for shape in dict.fromkeys(layers.shapes):
         if not shape.heads or num_heads % shape.heads:
             continue
-        stays, moved = (_columns(column, by, key_length, shape.device) for by in (0, STRIDE))
-        asked = _opposite(shape, num_heads, NUM_MOVED, column)
-        for given in (asked, ruler(shape, num_heads, NUM_MOVED, column, partial(_over, seen=stays), SEED)):
-            if not torch.equal(_over(given, stays), _over(given, moved)):
-                return False
+        for num_keys in (chain - KEY_STEP // 2 - 2, chain):
+            stays = torch.arange(num_keys)
+            asked = _opposite(shape, num_heads, NUM_MOVED, num_keys)
+            measure = partial(_over, columns=stays, key_length=chain)
+            for given in (asked, ruler(shape, num_heads, NUM_MOVED, num_keys, measure, SEED)):
+                expected = measure(given)
+                for columns in _spread(num_keys, begin, room.stop, random):
+                    if not torch.equal(_over(given, columns, room.key_length), expected):
+                        return False
     return True
 
 
-def _columns(column: int, by: int, key_length: int, device: torch.device) -> torch.Tensor:
-    """[key_length] bool: those before `column`, the last `CHUNK` of them moved."""
-    seen = torch.zeros(key_length, dtype=torch.bool, device=device)
-    seen[: column - CHUNK] = seen[column - CHUNK + by : column + by] = True
-    return seen
+def _spread(num_keys: int, begin: int, stop: int, random: torch.Generator) -> Iterator[torch.Tensor]:
+    """[num_keys] columns: as they are; from every `CHUNK` on as far on as they can be; and at random."""
+    columns = torch.arange(num_keys)
+    most = (stop - 1 - columns) // STRIDE
+    yield columns
+    for first in range(begin, num_keys, CHUNK):
+        yield torch.where(columns < first, columns, columns + STRIDE * most[-1].clamp(min=0))
+    for _ in range(NUM_SPREAD):
+        first = int(torch.randint(begin, num_keys, (), generator=random))
+        chance = float(torch.rand((), generator=random)) ** 2
+        steps = (torch.rand(num_keys, generator=random) < chance) & (columns >= first)
+        moves = steps.cumsum(0).minimum(most[-1].clamp(min=0))
+        yield columns + STRIDE * moves
 
 
-def _over(given: Asked, seen: torch.Tensor) -> torch.Tensor:
-    """[queries, heads, value dim]: attention where the keys lie at the columns that are seen."""
+def _over(given: Asked, columns: torch.Tensor, key_length: int) -> torch.Tensor:
+    """[queries, heads, value dim]: attention over so many keys, those that are given at these columns."""
     num_heads, num_queries, _ = given.queries.shape
-    (heads, _, _), (key_length,) = given.keys.shape, seen.shape
+    heads, device = given.keys.shape[0], given.keys.device
+    seen = torch.zeros(key_length, dtype=torch.bool, device=device).index_fill(0, columns.to(device), True)
     keys, values = (part.new_zeros(heads, key_length, part.shape[2]) for part in (given.keys, given.values))
     keys[:, seen], values[:, seen] = given.keys, given.values
     mask = additive(seen, keys.dtype).expand(1, 1, num_heads // heads * num_queries, key_length)
