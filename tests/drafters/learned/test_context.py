@@ -142,6 +142,27 @@ def test_long_prompt_in_pieces(method, folders):
     assert pieces.token_ids == draft.token_ids
 
 
+@pytest.mark.parametrize("method", ["eagle3", "mtp"])
+def test_sizes_that_are_rounded_up_draft_the_same(method, folders, monkeypatch):
+    """Few sizes of forwards, as on a CUDA device: the entries that count, and the drafts, stay a fresh prefill's."""
+    target = tiny_target(num_slots=2, invariant=False)
+    drafter = drafter_of(method, folders[method], target)
+    drafter._rounds, forward, sizes = True, drafter.model.forward, set()
+
+    def seen(embedded, hidden, positions, cache, mask):
+        sizes.add((embedded.shape[1], mask.shape[-1]))
+        return forward(embedded, hidden, positions, cache, mask)
+
+    monkeypatch.setattr(drafter.model, "forward", seen)
+    context, done = random_ids(61, seed=9), 0
+    for end in (4, 9, 11, 20, 37, 38, 61):
+        target.prefill(0, context[done : end - 1])
+        [draft] = drafter.propose([ask(context[:end])])
+        same_as_fresh(method, folders[method], drafter, 0, context[:end], draft)
+        done = end - 1
+    assert sizes == {(width, 256) for width in (1, 2, 4, 8, 16, 32)}
+
+
 def test_windowed_drafter_sees_its_window_alone(tmp_path):
     """Features beyond every layer's window can't change a draft; those inside do."""
     sliding = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}

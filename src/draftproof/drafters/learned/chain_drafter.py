@@ -14,6 +14,9 @@ Edge cases: a context of one token has no entry, so nothing is drafted; nor is i
 context yet (the pass that prefills it). The draft ends where the drafter's vocabulary holds no token that the request
 allows. NaN raises LawError.
 
+On a CUDA device forwards over a context come in few sizes, rounded up: libraries plan each anew, which takes longer
+than to run it. What is added is written behind the context, where nothing is read, and masked.
+
 Sources: `eagle3.py`, `mtp.py`.
 """
 
@@ -23,6 +26,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import torch
+from torch.nn.functional import pad
 
 from draftproof.core import Draft, Verdict
 from draftproof.drafters.base import DraftRequest
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 512
 """Entries of one forward."""
+_KEY_STEP: Final = 256
+"""Columns that are read, where they are rounded up."""
 
 
 class ChainDrafter:
@@ -58,6 +64,7 @@ class ChainDrafter:
             dtype=target.dtype,
             device=target.device,
         )
+        self._rounds = target.device.type == "cuda"
 
     @torch.no_grad()
     def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
@@ -112,6 +119,8 @@ class ChainDrafter:
             )
             ids = _padded_ids([following[i][p] for i, p in zip(rows, parts, strict=True)])
             begins = [starts[index] + done for index in rows]
+            if extra := self._rounded(width) - width:
+                ids, hidden = pad(ids, (0, extra)), pad(hidden, (0, 0, 0, extra))
             recycled, outputs = self._forward([turns[index].request.slot for index in rows], begins, ids, hidden)
             for row, (index, part) in enumerate(zip(rows, parts, strict=True)):
                 last = part.stop - part.start - 1
@@ -158,6 +167,7 @@ class ChainDrafter:
         device, dtype = hidden.device, hidden.dtype
         key_length = max(starts) + width
         if tree is None:
+            key_length = -(-key_length // _KEY_STEP) * _KEY_STEP if self._rounds else key_length
             positions = torch.tensor(starts, device=device)[:, None] + torch.arange(width, device=device)
             seen = torch.arange(key_length, device=device) <= positions[:, :, None]
         else:
@@ -168,6 +178,9 @@ class ChainDrafter:
         embedded = nn_embedding(token_ids, self.ends.table)
         recycled, outputs = self.model(embedded, hidden, positions, self.cache, mask)
         return recycled, outputs
+
+    def _rounded(self, width: int) -> int:
+        return 1 << (width - 1).bit_length() if self._rounds else width
 
     def _score(self, turns: Sequence[Turn]) -> None:
         logits = self.ends.logits(torch.stack([turn.logits for turn in turns if turn.logits is not None]))
