@@ -100,18 +100,18 @@ class LeanDecoder:
         """
         residual = self._decoder.embed_tokens(ids)
         cos, sin = (part[0] for part in self._decoder.rotary_emb(residual[None], positions[None]))
-        added: torch.Tensor | None = None
-        for index, layer in enumerate(self._layers[:num_layers]):
-            normed = self._operations.add_norm(residual, added, layer.before)
+        operations, layers = self._operations, self._layers[:num_layers]
+        norms = [*(layer.before for layer in layers), self._norm]
+        normed = operations.add_norm(residual, None, norms[0])
+        for index, (layer, after) in enumerate(zip(layers, norms[1:], strict=True)):
             if see is not None:
                 see(index, residual)
             attended = memory.mix(index, layer.joined(normed), layer.heads, cos, sin, layer.scale)
-            normed = self._operations.add_norm(residual, layer.out(attended), layer.between)
-            added = layer.down(self._operations.gate(layer.gate_up(normed)))
-        hidden = self._operations.add_norm(residual, added, self._norm)
+            normed = operations.add_product_norm(residual, layer.out, attended, layer.between)
+            normed = operations.add_product_norm(residual, layer.down, operations.gated(layer.gate_up, normed), after)
         if see is not None:
-            see(num_layers, hidden)
-        return hidden
+            see(num_layers, normed)
+        return normed
 
 
 def _is_changed(module: nn.Module) -> bool:

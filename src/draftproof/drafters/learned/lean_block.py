@@ -158,16 +158,18 @@ class LeanBlock:
             fill.fill(ids, starts, offsets, is_real)
         tables = next(iter(self._tables.values()))[0]
         cosines, sines = self._rotation(residual, tables.positions[None])
-        added: torch.Tensor | None = None
+        operations = self._operations
+        norms = [*(layer.before for layer in self._layers), self._norm]
+        normed = operations.add_norm(residual, None, norms[0])
         for index, (layer, (attend, read)) in enumerate(zip(self._layers, self._attentions, strict=True)):
             keys, values = self._cache.columns(index)
-            normed = self._operations.add_norm(residual, added, layer.before)
             made = layer.joined(normed)
-            query = self._operations.place(made, layer.heads, cosines, sines, tables.columns, keys, values)
+            query = operations.place(made, layer.heads, cosines, sines, tables.columns, keys, values)
             attended = attend(query, keys, values, read, self._scale).flatten(1)
-            normed = self._operations.add_norm(residual, layer.out(attended), layer.between)
-            added = layer.down(self._operations.gate(layer.gate_up(normed)))
-        return self._operations.add_norm(residual, added, self._norm).view(*ids.shape, -1)
+            normed = operations.add_product_norm(residual, layer.out, attended, layer.between)
+            gated = operations.gated(layer.gate_up, normed)
+            normed = operations.add_product_norm(residual, layer.down, gated, norms[index + 1])
+        return normed.view(*ids.shape, -1)
 
     def _rotation(self, like: torch.Tensor, positions: torch.Tensor) -> Rotation:
         """[tokens, dim] each."""

@@ -9,7 +9,9 @@ from typing import Final, Protocol
 import torch
 from torch.nn.functional import rms_norm, silu
 
+from draftproof.targets.static import products
 from draftproof.targets.static.attention import power_of_two
+from draftproof.targets.static.products import Product
 
 MOST_TOGETHER: Final = 8
 """Heads of one program that norms and rotates them, a power of two."""
@@ -59,12 +61,22 @@ class Operations(Protocol):
         """silu(first half) · second half."""
         ...
 
+    def gated(self, product: Product, states: torch.Tensor) -> torch.Tensor:
+        """The gate of a product."""
+        return self.gate(product(states))
+
+    def add_product_norm(
+        self, residual: torch.Tensor, product: Product, states: torch.Tensor, norm: Norm
+    ) -> torch.Tensor:
+        """Add a product to `residual` in place; returns its norm."""
+        return self.add_norm(residual, product(states), norm)
+
     def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
         """states [heads, tokens, dim] into their columns of [heads, columns, dim]; padding into none."""
         ...
 
 
-class TorchOperations:
+class TorchOperations(Operations):
     """PyTorch's own; `place` and `write` read the columns on the host."""
 
     def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
@@ -117,17 +129,30 @@ def rotated(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch
     return states * cos[:, None] + torch.cat([-high, low], dim=-1) * sin[:, None]
 
 
-class KernelOperations:
-    """One Triton kernel each."""
+class KernelOperations(Operations):
+    """One Triton kernel each, or one with the product before it."""
 
     def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+        return self._add_norm(residual, residual if added is None else added, norm, num_parts=int(added is not None))
+
+    def add_product_norm(
+        self, residual: torch.Tensor, product: Product, states: torch.Tensor, norm: Norm
+    ) -> torch.Tensor:
+        found = products.split_tiling(product, states)
+        if found is None:
+            return super().add_product_norm(residual, product, states, norm)
+        weight, tiling = found
+        parts = products.parts(states, weight, tiling)
+        return self._add_norm(residual, parts, norm, num_parts=tiling.splits)
+
+    def _add_norm(self, residual: torch.Tensor, added: torch.Tensor, norm: Norm, num_parts: int) -> torch.Tensor:
         from draftproof.targets.static.device.layer import add_norm_kernel
 
-        size, out = residual.shape[-1], torch.empty_like(residual)
+        (num_tokens, size), out = residual.shape, torch.empty_like(residual)
         block = power_of_two(size)
-        add_norm_kernel[(residual.shape[0],)](
-            residual, residual if added is None else added, norm.weight, out, norm.eps,
-            SIZE=size, BLOCK=block, ADDS=added is not None, num_warps=min(max(block // 512, 1), 8),
+        add_norm_kernel[(num_tokens,)](
+            residual, added, norm.weight, out, norm.eps, num_tokens,
+            SIZE=size, BLOCK=block, PARTS=num_parts, num_warps=min(max(block // 512, 1), 8),
         )  # fmt: skip
         return out
 
@@ -154,6 +179,10 @@ class KernelOperations:
             HALF=half, TOGETHER=together, NORMS=norms, num_warps=max(together * half // 128, 1),
         )  # fmt: skip
         return query
+
+    def gated(self, product: Product, states: torch.Tensor) -> torch.Tensor:
+        found = products.gated_tiling(product, states)
+        return super().gated(product, states) if found is None else products.gated(states, *found)
 
     def gate(self, joined: torch.Tensor) -> torch.Tensor:
         from draftproof.targets.static.device.layer import gate_kernel

@@ -8,15 +8,22 @@ import triton.language as tl
 
 @triton.jit
 def add_norm_kernel(
-    residual_ptr, added_ptr, weight_ptr, out_ptr, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr
+    residual_ptr, added_ptr, weight_ptr, out_ptr, eps, num_tokens,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """residual += added; out = residual / sqrt(mean(residual²) + eps), rounded, · weight. One row a program."""
+    """residual += added; out = residual / sqrt(mean(residual²) + eps), rounded, · weight. One row a program.
+
+    PARTS: 0, nothing is added; 1, [tokens, SIZE]; more, [PARTS, tokens, SIZE] in float32, summed and rounded before.
+    """
     row = tl.program_id(0)
     places = tl.arange(0, BLOCK)
     known = places < SIZE
     value = tl.load(residual_ptr + row * SIZE + places, mask=known, other=0.0)
-    if ADDS:
-        value = value + tl.load(added_ptr + row * SIZE + places, mask=known, other=0.0)
+    if PARTS > 0:
+        added = tl.load(added_ptr + row * SIZE + places, mask=known, other=0.0)
+        for part in tl.static_range(1, PARTS):
+            added += tl.load(added_ptr + (part * num_tokens + row) * SIZE + places, mask=known, other=0.0)
+        value = value + added.to(value.dtype)
         tl.store(residual_ptr + row * SIZE + places, value, mask=known)
     wide = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)

@@ -1,0 +1,111 @@
+"""Launches of products of few rows that do what follows them in the same kernel, where that is the faster way.
+
+Two kernels of a layer's ten are saved: the shares of a product whose depth is split are added up by the norm that comes
+next, and the gate is applied to the product's tile. On an H200, with a layer of Qwen3-8B's shape, a library's product
+of more rows is the faster one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from draftproof.targets.static.attention import power_of_two
+
+Product = Callable[[torch.Tensor], torch.Tensor]
+
+DTYPES: Final = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Of a product [tokens, depth] · [size, depth]: sizes of a program's tile, shares of the depth, of the launch."""
+
+    rows: int
+    columns: int
+    depth: int
+    splits: int = 1
+    stages: int = 4
+    warps: int = 4
+
+    def fits(self, size: int, depth: int) -> bool:
+        """Are they whole tiles?"""
+        return size % self.columns == 0 and depth % (self.depth * self.splits) == 0
+
+
+MOST_SPLIT: Final = 64
+"""Tokens of a product in shares."""
+MOST_GATED: Final = 16
+"""Tokens of a product with its gate."""
+LEAST_SIZE: Final = 2048
+"""Rows of a weight, below which there are too few tiles."""
+
+
+def gated_tiling(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, Tiling] | None:
+    """For silu(first half) · second half: the weight, and how. None where a kernel for the gate is as fast."""
+    tiling = Tiling(power_of_two(max(len(states), 16)), 32, 128)
+    weight = _weight(product, states, MOST_GATED)
+    return (weight, tiling) if weight is not None and tiling.fits(weight.shape[0] // 2, weight.shape[1]) else None
+
+
+def split_tiling(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, Tiling] | None:
+    """For a product that is added and normed next; None where the library's is as fast."""
+    tiling = Tiling(power_of_two(max(len(states), 16)), 64, 128, splits=4 if len(states) <= 16 else 2)
+    weight = _weight(product, states, MOST_SPLIT)
+    return (weight, tiling) if weight is not None and tiling.fits(weight.shape[0], weight.shape[1]) else None
+
+
+def gated(states: torch.Tensor, weight: torch.Tensor, tiling: Tiling) -> torch.Tensor:
+    """states [tokens, depth], weight [2 · size, depth]: [tokens, size]."""
+    size = weight.shape[0] // 2
+    out = states.new_empty(states.shape[0], size)
+    _launch(states, weight.view(2, size, -1), out, size, tiling, is_gated=True)
+    return out
+
+
+def parts(states: torch.Tensor, weight: torch.Tensor, tiling: Tiling) -> torch.Tensor:
+    """states [tokens, depth], weight [size, depth]: [splits, tokens, size] in float32, whose sum is the product."""
+    out = states.new_empty(tiling.splits, states.shape[0], weight.shape[0], dtype=torch.float32)
+    _launch(states, weight, out, weight.shape[0], tiling, is_gated=False)
+    return out
+
+
+def _launch(
+    states: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, size: int, tiling: Tiling, *, is_gated: bool
+) -> None:
+    # Imported where it is needed: Triton is there on machines with a GPU alone.
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from draftproof.targets.static.device.product import product_kernel
+
+    num_tokens, depth = states.shape
+    block = [*([2] if is_gated else []), tiling.columns, tiling.depth]
+    descriptors = [
+        TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), sizes)
+        for tensor, sizes in ((states, [tiling.rows, tiling.depth]), (weight, block))
+    ]
+    grid = (-(-num_tokens // tiling.rows) * -(-size // tiling.columns), tiling.splits)
+    product_kernel[grid](
+        *descriptors, out, num_tokens, size, depth, ROWS=tiling.rows, COLUMNS=tiling.columns, DEPTH=tiling.depth,
+        SPLITS=tiling.splits, GATED=is_gated, STAGES=tiling.stages,
+        PRECISION="ieee" if states.dtype == torch.float32 else "tf32", num_warps=tiling.warps,
+    )  # fmt: skip
+
+
+def _weight(product: Any, states: torch.Tensor, most: int) -> torch.Tensor | None:
+    """Of a product that these kernels are for, of at most so many tokens."""
+    bias = getattr(product, "bias", None)
+    if type(product) is not nn.Linear or bias is not None or states.dtype not in DTYPES or len(states) > most:
+        return None
+    weight: torch.Tensor = product.weight
+    return weight if len(weight) >= LEAST_SIZE and states.is_cuda and _has_descriptors(states.device) else None
+
+
+@lru_cache
+def _has_descriptors(device: torch.device) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
