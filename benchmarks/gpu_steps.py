@@ -3,7 +3,8 @@
     python -m benchmarks.gpu_steps [--shape 8b 4b] [--parts steps long attention kernels engine invariant] [--repeats N]
 
 The weights are random and the drafts are arbitrary tokens: what is timed is one forward of the target, `captured` as
-the replay of its graph, `score` as the target's own call with everything that the host does for it.
+the replay of its graph behind others in a queue, as where steps run ahead of the host; `alone` as one replay on a
+device that has waited for it; `score` as the target's own call with everything that the host does for it.
 The floor is the weights (the embedding table included, as peers count it) and the cached keys and values over the
 bandwidth of a device-to-device copy in the same run; for wide steps the larger of that and the products' operations
 over the rate of an 8,192³ product. The last line on stdout is one JSON document; exit code 1 if a bar is missed.
@@ -52,6 +53,17 @@ def median_ms(call: Callable[[], Any], repeats: int) -> float:
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
+    return sorted(times)[len(times) // 2]
+
+
+def queued_ms(call: Callable[[], Any], repeats: int) -> float:
+    """Of the device's time, from the end of one call to that of the next, which was launched before."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 2)]
+    for event in events:
+        call()
+        event.record()
+    torch.cuda.synchronize()
+    times = [first.elapsed_time(second) for first, second in zip(events[1:], events[2:], strict=False)]
     return sorted(times)[len(times) // 2]
 
 
@@ -111,7 +123,7 @@ class Timed:
         static = target._runner.static
         assert static is not None
         step = next(reversed(static._steps.values()))
-        captured = median_ms(step.graph.replay, self._repeats)
+        captured, alone = queued_ms(step.graph.replay, self._repeats), median_ms(step.graph.replay, self._repeats)
         host = []
         for _ in range(self._repeats):
             torch.cuda.synchronize()
@@ -124,6 +136,7 @@ class Timed:
         floor = max(read, computed)
         return {
             "captured_ms": captured,
+            "alone_ms": alone,
             "score_ms": whole,
             "host_ms": sorted(host)[len(host) // 2],
             "floor_ms": floor,
