@@ -103,7 +103,10 @@ def _weight(product: Any, states: torch.Tensor, most: int) -> torch.Tensor | Non
     if type(product) is not nn.Linear or bias is not None or states.dtype not in DTYPES or len(states) > most:
         return None
     weight: torch.Tensor = product.weight
-    return weight if len(weight) >= LEAST_SIZE and states.is_cuda and _has_descriptors(states.device) else None
+    # As a tensor descriptor takes them.
+    is_plain = all(tensor.is_contiguous() and tensor.data_ptr() % 16 == 0 for tensor in (states, weight))
+    is_taken = len(weight) >= LEAST_SIZE and states.is_cuda and is_plain and _has_descriptors(states.device)
+    return weight if is_taken else None
 
 
 @lru_cache
