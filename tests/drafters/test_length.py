@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from draftproof.drafters import acceptance
 from draftproof.drafters.acceptance import AcceptanceRates
 from draftproof.drafters.auto_length import AutoLength
-from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts
+from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts, Load
 from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE, MOST_BUDGET, LossBudget
 from draftproof.drafters.length import FixedLength
 from draftproof.errors import ParameterError
@@ -289,6 +289,20 @@ def test_the_first_plain_step_corrects_a_guessed_shape():
     costs.observe_pass(1, 0.010)
     assert costs.of_pass(1) == pytest.approx(0.010)
     assert costs.of_pass(9) == pytest.approx(0.012)
+
+
+@pytest.mark.parametrize("num_other_tokens", [0, 3, 200])
+def test_all_widths_at_once_cost_what_they_cost_one_by_one(num_other_tokens: int) -> None:
+    """Known widths, between them, beyond the widest; with measurements that scatter."""
+    costs = LearnedCosts()
+    assert costs.of_passes(4).tolist() == pytest.approx([costs.of_pass(width) for width in range(1, 5)])
+    load = Load(2, num_other_tokens)
+    for turn in range(30):
+        for width in (1, 3, 4, 9, 17):
+            costs.observe_pass(width, 0.01 * (1 + 0.04 * width + 0.002 * ((7 * turn + width) % 5)), load)
+    assert costs.of_passes(40).tolist() == pytest.approx([costs.of_pass(width) for width in range(1, 41)], rel=1e-12)
+    fixed = FixedCosts((1.0, 1.5, 3.0), 0.1)
+    assert fixed.of_passes(2).tolist() == [1.0, 1.5]
 
 
 def test_fixed_costs_ignore_the_clock():

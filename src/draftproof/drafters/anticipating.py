@@ -146,8 +146,8 @@ class CuttingNodes(AutoNodes):
         """[…, n + 1] what the first 0, 1, … n nodes gain, less what their part of the pass is worth."""
         num = survival.shape[-1]
         if self._added is None or len(self._added) <= num:
-            passes = [self._costs.of_pass(1 + num_nodes) for num_nodes in range(max(self.max_tokens, num) + 1)]
-            self._added = np.array(passes) - passes[0]
+            passes = self._costs.of_passes(max(self.max_tokens, num) + 1)
+            self._added = passes - passes[0]
         gains = np.zeros((*survival.shape[:-1], num + 1))
         np.cumsum(survival, axis=-1, out=gains[..., 1:])
         gains -= self._rate() * self._added[: num + 1]
@@ -200,4 +200,4 @@ class _Rates:
         """[most] seconds of a pass over 1, 2, … nodes; 0 before one was run."""
         if self._rounds is None:
             return np.zeros(most)
-        return np.array([self._rounds.of_pass(num_nodes) for num_nodes in range(1, most + 1)])
+        return self._rounds.of_passes(most)

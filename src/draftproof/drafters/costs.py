@@ -20,11 +20,14 @@ in 16 steps an octave.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from draftproof.drafters.draft_cost import DraftCost
 from draftproof.errors import ParameterError
@@ -77,6 +80,10 @@ class Costs(Protocol):
 
     def of_pass(self, width: int) -> float:
         """One target pass over `width` tokens of a request, and what others appended to the last one."""
+        ...
+
+    def of_passes(self, most: int) -> NDArray[np.float64]:
+        """[most] `of_pass` of 1, 2, … tokens."""
         ...
 
     def of_plain(self) -> float:
@@ -135,6 +142,16 @@ class LearnedCosts:
         """Seconds; see the module."""
         total = _binned(width + self._load.num_other_tokens)
         return exp(self._level() + self._shape_at(total, hopeful=True))
+
+    def of_passes(self, most: int) -> NDArray[np.float64]:
+        """Seconds."""
+        totals = [_binned(width + self._load.num_other_tokens) for width in range(1, most + 1)]
+        known = [exp(self._known(width, hopeful=True)) for width in self._widths]
+        shapes = np.interp(totals, self._widths, known)
+        beyond = bisect_right(totals, self._widths[-1])
+        shapes[beyond:] = [exp(self._shape_at(total, hopeful=True)) for total in totals[beyond:]]
+        seconds: NDArray[np.float64] = exp(self._level()) * shapes
+        return seconds
 
     def of_plain(self) -> float:
         """Seconds, for as many requests as the last pass had."""
@@ -247,6 +264,10 @@ class FixedCosts:
     def of_pass(self, width: int) -> float:
         """The table's entry."""
         return self._passes[width - 1]
+
+    def of_passes(self, most: int) -> NDArray[np.float64]:
+        """The table's first entries."""
+        return np.array(self._passes[:most])
 
     def of_plain(self) -> float:
         """The table's first entry."""
