@@ -185,6 +185,9 @@ MUTANTS = {
         "pass",
         checks.check_penalised_favourite,
     ),
+    "a seen token that isn't looked for among the drafts": Mutant(
+        "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1", checks.check_drafted_of_many
+    ),
     "a token listed twice": Mutant(
         "device/exceptions_kernel.py", "there & ((before & bit) == 0)", "there", checks.check_listed_once
     ),
@@ -192,8 +195,47 @@ MUTANTS = {
         "device/exceptions_kernel.py", "tl.where(repeats == 0, ids, -1)", "ids", checks.check_listed_once
     ),
     "a tile that isn't raced though its tokens are allowed": Mutant(
-        "device/read.py", "(tl.max(tl.max(bits, 0), 0) > 0)", "(tl.max(tl.max(bits, 0), 0) > 127)",
-        checks.check_masked_tiles,
+        "device/read.py", "races & (share != NONE)", "races & (share == ALL)", checks.check_masked_tiles
+    ),
+    "a tile with a word of zeros taken for nothing": Mutant(
+        "device/read.py", "tl.where(tl.max(words, 0) == 0", "tl.where(tl.min(words, 0) == 0", checks.check_masked_shares
+    ),
+    "a tile with a word of ones taken for all": Mutant(
+        "device/read.py", "tl.min(words, 0) == 0xFFFFFFFF", "tl.max(words, 0) == 0xFFFFFFFF", checks.check_masked_shares
+    ),
+    "a mask that is applied to nothing": Mutant(
+        "device/read.py", "applies | (share != ALL)", "applies | (share == NONE)", checks.check_masked_shares
+    ),
+    "the words of another tile": Mutant(
+        "device/read.py", "words = allowed_words(row, tile + 2,", "words = allowed_words(row, tile + 1,",
+        checks.check_masked_shares,
+    ),
+    "a tile that isn't read though its tokens are allowed": Mutant(
+        "device/read.py", "tl.where(next_share != NONE, coming_end, 0)", "tl.where(share != NONE, coming_end, 0)",
+        checks.check_masked_shares,
+    ),
+    "as few tokens as are above special tokens' maxima": Mutant(
+        "device/boundary.py", "short = (fewer & (min_score == -float(\"inf\"))).to(tl.int32)", "pass",
+        checks.check_penalised_tiles,
+    ),
+    "masses relative to a special token's logit": Mutant(
+        "device/boundary.py", "top = level(largest_of_list(list_z, num_found, LIST), scale)", "pass",
+        checks.check_penalised_tiles,
+    ),
+    "min-p relative to a special token's logit": Mutant(
+        "device/request.py", "(least == -float(\"inf\"))", "(least < 1.0)", checks.check_penalised_tiles
+    ),
+    "a row whose tokens are all taken out by bias": Mutant(
+        "keyed/triton.py",
+        """HAS_SPECIAL)  # fmt: skip
+                    faults = tl.where(node == current, health(largest), faults)""",
+        """HAS_SPECIAL)  # fmt: skip
+                    pass""",
+        checks.check_nothing_left,
+    ),
+    "a row that is searched below a special token's logit": Mutant(
+        "keyed/triton.py", "                if is_loose(request, request_params):", "                if False:",
+        checks.check_penalised_tiles,
     ),
 }  # fmt: skip
 

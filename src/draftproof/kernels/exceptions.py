@@ -101,8 +101,8 @@ class Exceptions(NamedTuple):
     """Scratch of special tokens, E of them a request, padded to whole tiles.
 
     special: [requests, W] int32, a bit for each. ids [requests, E] int32, -1 for entries without a token. biases
-    [requests, E] float32. counts [requests, E] int32, twice the output's count and 1 for seen tokens. logits: [rows, E]
-    float32, processed, -inf for entries without a token; written as rows are read.
+    [requests, E] float32. counts [requests, E] int32, four times the output's count, 2 for drafted tokens and 1 for
+    seen ones. logits: [rows, E] float32, processed, -inf for entries without a token; written as rows are read.
     """
 
     special: torch.Tensor
@@ -128,7 +128,7 @@ def list_exceptions(rows: Rows, changes: Changes, vocab_size: int, out: Exceptio
     exceptions_kernel[(rows.num_requests,)](
         rows.drafted_of, (changes.seen_ids, changes.seen_counts), (changes.bias_ids, changes.biases), out.special,
         out.special.stride(0), (out.ids, out.biases, out.counts), rows.drafted_of.shape[1], changes.seen_ids.shape[1],
-        changes.bias_ids.shape[1], out.ids.shape[1], out.special.shape[1], vocab_size, CHUNK=_CHUNK, OTHERS=16,
+        changes.bias_ids.shape[1], out.ids.shape[1], out.special.shape[1], vocab_size, CHUNK=_CHUNK,
         OVERLAP=overlaps, num_warps=8,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.passes import WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
-from draftproof.kernels.device.rows import ordered, unordered
+from draftproof.kernels.device.rows import highest, level, ordered, unordered
 
 BY_COUNT = tl.constexpr(0)  # what `keep_of_row` asks of a row, in this order: top-k's last logit,
 WHOLE_MASS = tl.constexpr(1)  # the mass of what top-k and min-p keep,
@@ -54,6 +54,18 @@ def load_list(list_z, list_ids, num_found, LIST: tl.constexpr):
     there = place < num_found
     z = tl.load(list_z + place, mask=there, other=-float("inf"))
     return z, tl.load(list_ids + place, mask=there, other=0), there
+
+
+@triton.jit
+def largest_of_list(list_z, num_found, LIST: tl.constexpr):
+    """The largest logit of a list, or of its first LIST; -inf of none."""
+    if num_found <= SHORT:
+        place = tl.arange(0, SHORT)
+        largest = highest(tl.load(list_z + place, mask=place < num_found, other=-float("inf")))
+    else:
+        many = tl.arange(0, LIST)
+        largest = highest(tl.load(list_z + many, mask=many < num_found, other=-float("inf")))
+    return largest
 
 
 @triton.jit
@@ -195,20 +207,33 @@ def least_of(largest, temperature, min_score, KEY_SHIFT: tl.constexpr):
 @triton.jit
 def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
                  top_p, min_score, TILES: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr,
-                 KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+                 KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+                 LOOSE: tl.constexpr = False):  # fmt: skip
     """(bound's logit, bound's id, mass, how many tokens the list holds; 0 if the list isn't enough).
 
     For rows with top-k or min-p. k: 0 without top-k. top_p: 1 without. min_score: log min_p, or -inf.
+    LOOSE: maxima, `largest` among them, may be special tokens' in rows with top-k alone. What is listed holds the
+    largest, to which masses are relative.
     """
     least = least_of(largest, temperature, min_score, KEY_SHIFT)
     wanted = tl.where(k > 0, k, shape[0] + 1)
-    start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
-    num_listed = list_tiles(tiles, tile_max, shape[0], start, TILES)
-    num_groups = list_groups(tiles, num_listed, group_max, groups, start, LIST)
-    num_found = tl.full((), LIST + 1, tl.int32)
-    if num_groups <= LIST:
-        num_found = collect(row, groups, num_groups, shape, start, list_z, list_ids, TILE, LIST, HAS_ALLOWED,
-                            HAS_SPECIAL)  # fmt: skip
+    num_found, short = tl.full((), 0, tl.int32), tl.full((), 1, tl.int32)
+    while short > 0:
+        start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
+        num_listed = list_tiles(tiles, tile_max, shape[0], start, TILES)
+        num_groups = list_groups(tiles, num_listed, group_max, groups, start, LIST)
+        num_found = tl.full((), LIST + 1, tl.int32)
+        if num_groups <= LIST:
+            num_found = collect(row, groups, num_groups, shape, start, list_z, list_ids, TILE, LIST, HAS_ALLOWED,
+                                HAS_SPECIAL)  # fmt: skip
+        short = tl.zeros((), tl.int32)
+        if LOOSE:
+            # Some of the maxima were special tokens': as many tokens as maxima are wanted, so more maxima are taken.
+            fewer = (num_found < k) & (start > -float("inf"))
+            short = (fewer & (min_score == -float("inf"))).to(tl.int32)
+            wanted += k
+    if LOOSE:
+        top = level(largest_of_list(list_z, num_found, LIST), scale)
     z_bound = tl.full((), -float("inf"), tl.float32)
     id_bound = tl.full((), 0, tl.int32)
     mass = tl.full((), 0.0, tl.float64)

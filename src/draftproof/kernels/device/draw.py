@@ -12,7 +12,7 @@ winners, filters that keep more than a list holds) is left to `rescue`, for rows
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, least_of, load_list
+from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, largest_of_list, least_of, load_list
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, score
 from draftproof.kernels.device.passes import count_and_mass, first_at, list_tiles, race_above, settle
 from draftproof.kernels.device.rows import above, highest, level, load_tiles, ordered, unordered
@@ -196,10 +196,10 @@ def pick_raced(tile_max, tile_mass, racers, shape, largest, scale, top, top_p, n
 def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list_z, list_ids, shape, largest, scale,
          temperature, k, top_p, min_score, num_racers, part, RACERS: tl.constexpr, TILES: tl.constexpr,
          TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-         HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
+         HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
     """(three tokens, their logits, state, mass that top-p wants) of a healthy row; part: which of its programs asks.
 
-    TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p.
+    TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p. LOOSE: as in `keep_by_list`.
     DRAWN: the first token. SUMMED: the first of the tokens whose mass before it, the sum of the parts' masses, is below
     what is wanted; -1 stands for tokens that aren't certain, and LEFT for none.
     """
@@ -221,7 +221,9 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list
         if part == 0:
             z_bound, id_bound, kept_mass, num_found = keep_by_list(
                 row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
-                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, LOOSE)  # fmt: skip
+            if LOOSE:
+                largest = largest_of_list(list_z, num_found, LIST)
             winner = none
             if num_found == 0:
                 state = tl.full((), LEFT, tl.int32)

@@ -53,11 +53,12 @@ def processed(row, row_index, request, entry, exceptions, HAS_ALLOWED: tl.conste
     there = ids >= 0
     at = request.to(tl.int64) * exceptions[2] + entry
     seen = tl.load(exceptions[5] + at)
-    counts = seen >> 1
-    for node in range(0, num_nodes):
-        other = tl.load(nodes + request * num_nodes + node)
-        above = tl.load(exceptions[7] + row_index * num_nodes + node) != 0
-        counts += ((ids == other) & above).to(tl.int32)
+    counts = seen >> 2
+    if tl.max(seen & 2, 0) > 0:
+        for node in range(0, num_nodes):
+            other = tl.load(nodes + request * num_nodes + node)
+            above = tl.load(exceptions[7] + row_index * num_nodes + node) != 0
+            counts += ((ids == other) & above).to(tl.int32)
     z = tl.load(row[0] + ids, mask=there, other=-float("inf")).to(tl.float32) + tl.load(exceptions[4] + at)
     repetition = tl.load(exceptions[9] + request)
     repeated = tl.where(z > 0, tl.div_rn(z, tl.zeros(z.shape, tl.float32) + repetition), z * repetition)

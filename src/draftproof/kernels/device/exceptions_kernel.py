@@ -8,13 +8,13 @@ from draftproof.kernels.device.overlap import let_next_begin
 
 @triton.jit
 def exceptions_kernel(drafted, seen, bias, special, special_stride, listed, num_nodes, num_seen, num_bias, num_entries,
-                      num_words, vocab_size, CHUNK: tl.constexpr, OTHERS: tl.constexpr,
+                      num_words, vocab_size, CHUNK: tl.constexpr,
                       OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests. Each token is listed once: where it is seen, or else drafted first, or else biased.
 
     drafted: [requests, num_nodes]. seen: (ids, counts) [requests, num_seen]. bias: (ids, biases) [requests, num_bias].
-    special: [requests, num_words] int32. listed: (ids, biases, 2 * counts + whether seen), [requests, num_entries]
-    each; ids are -1 for entries without a token.
+    special: [requests, num_words] int32. listed: (ids, biases, 4 * counts + 2 * whether drafted + whether seen),
+    [requests, num_entries] each; ids are -1 for entries without a token.
     """
     let_next_begin(OVERLAP)
     request = tl.program_id(0).to(tl.int64)
@@ -33,18 +33,27 @@ def exceptions_kernel(drafted, seen, bias, special, special_stride, listed, num_
         ids = tl.load(seen[0] + request * num_seen + place, mask=inside, other=-1)
         counts = tl.load(seen[1] + request * num_seen + place, mask=inside, other=0)
         ids = marked(special, ids, vocab_size)
-        enter(out, place, inside, ids, bias_of(ids, biases, num_bias, CHUNK, OTHERS), 2 * counts + 1)
+        is_drafted = tl.zeros((CHUNK,), tl.int32)
+        for node in range(0, num_nodes):
+            is_drafted |= ((ids >= 0) & (ids == tl.load(drafted + node))).to(tl.int32)
+        added = bias_of(ids, biases, num_bias, CHUNK)
+        enter(out, place, inside, ids, added, 4 * counts + 2 * is_drafted + 1)
     tl.debug_barrier()
     for start in range(0, num_nodes, CHUNK):
         place = start + lane
         ids = tl.load(drafted + place, mask=place < num_nodes, other=-1)
         repeats = tl.zeros((CHUNK,), tl.int32)
-        for first in range(0, num_nodes, OTHERS):
-            node = first + tl.arange(0, OTHERS)
-            other = tl.load(drafted + node, mask=node < num_nodes, other=-1)
-            repeats += tl.sum(((ids[:, None] == other[None, :]) & (node[None, :] < place[:, None])).to(tl.int32), 1)
+        for node in range(0, num_nodes):
+            repeats += ((ids == tl.load(drafted + node)) & (node < place)).to(tl.int32)
         ids = marked(special, tl.where(repeats == 0, ids, -1), vocab_size)
-        enter(out, num_seen + place, place < num_nodes, ids, bias_of(ids, biases, num_bias, CHUNK, OTHERS), 0 * ids)
+        enter(
+            out,
+            num_seen + place,
+            place < num_nodes,
+            ids,
+            bias_of(ids, biases, num_bias, CHUNK),
+            2 * (ids >= 0).to(tl.int32),
+        )
     tl.debug_barrier()
     for start in range(0, num_bias, CHUNK):
         place = start + lane
@@ -68,14 +77,11 @@ def marked(special, ids, vocab_size):
 
 
 @triton.jit
-def bias_of(ids, biases, num_bias, CHUNK: tl.constexpr, OTHERS: tl.constexpr):
+def bias_of(ids, biases, num_bias, CHUNK: tl.constexpr):
     """[CHUNK] float32: each token's bias."""
     added = tl.zeros((CHUNK,), tl.float32)
-    for start in range(0, num_bias, OTHERS):
-        place = start + tl.arange(0, OTHERS)
-        other = tl.load(biases[0] + place, mask=place < num_bias, other=-2)
-        of_other = tl.load(biases[1] + place, mask=place < num_bias, other=0.0)
-        added += tl.sum(tl.where(ids[:, None] == other[None, :], of_other[None, :], 0.0), 1)
+    for place in range(0, num_bias):
+        added = tl.where(ids == tl.load(biases[0] + place), tl.load(biases[1] + place), added)
     return added
 
 

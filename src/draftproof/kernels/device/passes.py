@@ -62,6 +62,18 @@ def count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, id_bound,
 
 
 @triton.jit
+def largest_of_row(row, tiles, tile_max, shape, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+                   HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """The largest logit of a row, read again: of the tiles whose maxima may be special tokens'."""
+    num_listed = list_tiles(tiles, tile_max, shape[0], -float("inf"), TILES)
+    largest = tl.full((GROUP, TILE), -float("inf"), tl.float32)
+    for start in range(0, num_listed, GROUP):
+        z, ids = read_group(row, tiles, start, num_listed, shape, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
+        largest = tl.maximum(largest, z)
+    return tl.max(tl.max(largest, 1), 0)
+
+
+@triton.jit
 def first_at(row, tiles, num_listed, shape, z_wanted, GROUP: tl.constexpr, TILE: tl.constexpr,
              HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """The lowest id among listed tokens whose logit is `z_wanted`."""

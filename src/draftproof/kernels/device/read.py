@@ -23,6 +23,10 @@ from draftproof.kernels.device.rows import (
     unpack,
 )
 
+NONE = tl.constexpr(0)
+SOME = tl.constexpr(1)
+ALL = tl.constexpr(2)
+
 
 @triton.jit
 def first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr,
@@ -37,10 +41,24 @@ def first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE: tl.const
 
 
 @triton.jit
+def allowed_words(row, tile, last, vocab_size, TILE: tl.constexpr):
+    """[TILE / 32] uint32: a tile's words of the mask; all bits set from tile `last` on and beyond the vocabulary."""
+    word = tile * (TILE // 32) + tl.arange(0, TILE // 32)
+    words = row[1].to(tl.pointer_type(tl.uint32), bitcast=True)
+    return tl.load(words + word, mask=32 * word < tl.where(tile < last, vocab_size, 0), other=0xFFFFFFFF)
+
+
+@triton.jit
+def share_of(words):
+    """NONE, SOME or ALL: how many of a tile's tokens are allowed."""
+    return tl.where(tl.min(words, 0) == 0xFFFFFFFF, ALL, tl.where(tl.max(words, 0) == 0, NONE, SOME))
+
+
+@triton.jit
 def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max, num_tiles,
                tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
                EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
-               MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+               MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr, loose=False):  # fmt: skip
     """(what is found in one split, whether it holds a NaN). Pointers are at the row's own entries.
 
     coming: its first tile, from `first_of_split`. scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is
@@ -50,6 +68,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     of each slot of each tile, too.
     Special tokens are left out by their bits, which the kernel before this one sets. A raced row without MASS asks for
     them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
+    loose: so do this row's maxima, which leave no special token out.
+    What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     num_quads = quads_of(vocab_size, EVEN)
@@ -57,34 +77,44 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     found = nothing_found()
     faulty = found[0][0] != found[0][0]
     measures = (races == 0) | MASS
+    leaves_out = measures & (loose == 0) & HAS_SPECIAL
     if HAS_SPECIAL:
-        if measures:
+        if leaves_out:
             wait_for_previous(OVERLAP)
     if first < num_tiles:
         last = tl.minimum(first + tiles_per_split, num_tiles)
         end = tl.minimum(last * (TILE // 4), num_quads)
         within = tl.arange(0, GROUP)[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
         slots = empty_slots(first * GROUP)
+        if HAS_ALLOWED:
+            next_share = share_of(allowed_words(row, first, last, vocab_size, TILE))
+            words = allowed_words(row, first + 1, last, vocab_size, TILE)
         for tile in range(first, last):
             quad = tile * (TILE // 4) + within
+            if HAS_ALLOWED:
+                share, next_share = next_share, share_of(words)
+                words = allowed_words(row, tile + 2, last, vocab_size, TILE)
             if PACKED:
                 # The next tile is on its way while this one is worked on.
                 packed, after = coming, quad + TILE // 4
-                coming = load_packed(quads_ptr, after, after < tl.where(tile + 1 < last, num_quads, 0), KIND)
+                coming_end = tl.where(tile + 1 < last, num_quads, 0)
+                if HAS_ALLOWED:
+                    coming_end = tl.where(next_share != NONE, coming_end, 0)
+                coming = load_packed(quads_ptr, after, after < coming_end, KIND)
                 z0, z1, z2, z3 = unpack(packed, quad, vocab_size, KIND, EVEN)
             else:
                 z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
-            racing = races
-            if HAS_ALLOWED or (HAS_SPECIAL and (MASS or GROUPS or not RACE)):
-                bits = plain_of_tile(row, tile, end, measures, GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
-                of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
-                z0, z1, z2, z3 = only(of_quads, z0, z1, z2, z3)
-                racing = races & (tl.max(tl.max(bits, 0), 0) > 0)
-            elif HAS_SPECIAL:
-                if measures:
-                    bits = plain_of_tile(row, tile, end, measures, GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
+            applies = leaves_out
+            if HAS_ALLOWED:
+                applies = applies | (share != ALL)
+            if HAS_ALLOWED or HAS_SPECIAL:
+                if applies:
+                    bits = plain_of_tile(row, tile, end, leaves_out, GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
                     of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
                     z0, z1, z2, z3 = only(of_quads, z0, z1, z2, z3)
+            racing = races
+            if HAS_ALLOWED:
+                racing = races & (share != NONE)
             of_quad = larger(larger(z0, z1), larger(z2, z3))
             if measures:
                 of_group = tl.reduce(of_quad, 0, larger)

@@ -7,7 +7,7 @@ from draftproof.kernels.device.exceptions import read_exceptions
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.read import first_of_split, read_split, store_found
-from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
+from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 
 
 @triton.jit
@@ -15,8 +15,12 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 tiles_per_split, vocab_size, num_plain_splits, TILE: tl.constexpr, TILES: tl.constexpr,
                 RACERS: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
-                MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced."""
+                MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr,
+                LOOSE: tl.constexpr = False):  # fmt: skip
+    """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced.
+
+    LOOSE: maxima of rows with top-k alone may be special tokens' (`is_loose`).
+    """
     num_splits = num_plain_splits + HAS_SPECIAL
     row_index = tl.program_id(0) // num_splits
     split = split_of(tl.program_id(0) % num_splits, num_plain_splits, HAS_SPECIAL)
@@ -25,6 +29,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)
     races = is_raced(request, request_params) & RACE
+    loose = is_loose(request, request_params) & LOOSE
     noise = noise_of(row_index, request, row_params, request_params)
     scale = scale_of(tl.load(request_params[0] + request))
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
@@ -32,7 +37,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     group_max = scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS)
     found, faulty = read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max,
                                num_plain, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN, HAS_ALLOWED,
-                               HAS_SPECIAL, RACE, MASS, GROUPS, OVERLAP)  # fmt: skip
+                               HAS_SPECIAL, RACE, MASS, GROUPS, OVERLAP, loose)  # fmt: skip
     if HAS_SPECIAL:
         if split == num_plain_splits:
             wait_for_previous(OVERLAP)

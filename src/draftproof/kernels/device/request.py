@@ -29,6 +29,14 @@ def is_raced(request, request_params):
 
 
 @triton.jit
+def is_loose(request, request_params):
+    """Whether a request's maxima may be a special token's logit: sampled, with top-k and without min-p."""
+    sampled = tl.load(request_params[0] + request) > 0
+    least = tl.load(request_params[3] + request)
+    return sampled & (tl.load(request_params[1] + request) > 0) & (least == -float("inf"))
+
+
+@triton.jit
 def scale_of(temperature):
     """log2(e) / T, and 1 at T = 0, where logits are compared as they are."""
     return tl.where(temperature > 0, 1.4426950408889634 / tl.where(temperature > 0, temperature, 1.0), 1.0)
@@ -40,9 +48,9 @@ def row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED: t
     """(logits, allowed bits, special bits, exceptions' ids, exceptions' logits) of one row, as pointers.
 
     masks: (allowed [rows, W], its stride, special [requests, W], its stride), bytes of eight tokens each.
-    exceptions: (ids [requests, E], logits [rows, E], E, how many entries may hold a token, biases [requests, E], twice
-    the output's counts and 1 for seen tokens [requests, E], drafted ids [requests, N], ancestors [rows, N], N,
-    repetition, frequency, presence [requests]).
+    exceptions: (ids [requests, E], logits [rows, E], E, how many entries may hold a token, biases [requests, E], four
+    times the output's counts, 2 for drafted tokens and 1 for seen ones [requests, E], drafted ids [requests, N],
+    ancestors [rows, N], N, repetition, frequency, presence [requests]).
     """
     index = row_index.to(tl.int64)
     allowed, special, exception_ids, exception_logits = logits, logits, logits, logits

@@ -75,12 +75,14 @@ class KeyedKernel:
         given = common.given
         sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers, **common.flags}
         quads = plan.quads(logits)
+        loose = requests.lists and plan.num_exceptions > 0
+        changed = plan.num_exceptions > 0 or allowed is not None
+        limits = plan.at_most(88 if requests.top_p_alone else 72) if changed and requests.races else {}
         read_kernel[(plan.num_rows * plan.num_racers,)](
             logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
             plan.tiles_per_split, plan.vocab_size, plan.splits, PACKED=plan.packed, KIND=plan.kind,
             EVEN=plan.vocab_size % 4 == 0, RACE=requests.races, MASS=requests.top_p_alone, GROUPS=requests.lists,
-            num_warps=1, **sizes, **common.of_read,
-            **(plan.at_most(88 if requests.top_p_alone else 72) if plan.num_exceptions and requests.races else {}),
+            LOOSE=loose, num_warps=1, **sizes, **common.of_read, **limits,
         )  # fmt: skip
         shared = (
             *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
@@ -97,7 +99,7 @@ class KeyedKernel:
             }  # fmt: skip
             pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
                 *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
-                LISTS=requests.lists, SUMS=at_once,
+                LISTS=requests.lists, SUMS=at_once, LOOSE=loose,
                 num_warps=_SUM_WARPS if few and (sums or requests.lists) else 1, **summing,
             )  # fmt: skip
             if sums and not at_once:

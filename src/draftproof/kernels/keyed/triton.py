@@ -17,8 +17,9 @@ from draftproof.kernels.device.draw import (
 )
 from draftproof.kernels.device.noise import nearness
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
+from draftproof.kernels.device.passes import largest_of_row
 from draftproof.kernels.device.race import SLOTS
-from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
+from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import larger, level, max_or_nan
 
 
@@ -27,7 +28,7 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
-                LISTS: tl.constexpr, SUMS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+                LISTS: tl.constexpr, SUMS: tl.constexpr, OVERLAP: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
     """What `pick` says of each row. Grid: rows * PARTS with SUMS, where every program also sums its part; else rows.
 
     drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens [rows],
@@ -65,7 +66,7 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
              scratch[4] + row_index * (2 * RACERS)),
             scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest,
             scale, temperature, k, top_p, min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT,
-            HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS)  # fmt: skip
+            HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS, LOOSE)  # fmt: skip
         if SUMS:
             if state == SUMMED:
                 store_masses_of_part(
@@ -208,9 +209,15 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             if PICKS:
                 if temperature == 0:
                     faults = tl.where(node == current, health(largest), faults)
+            row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+            if HAS_SPECIAL and FILTERS:
+                if is_loose(request, request_params):
+                    largest = largest_of_row(row, scratch[5] + row_index * TILES, tile_max,
+                                             (num_tiles, num_plain, vocab_size), TILES, GROUP, TILE, HAS_ALLOWED,
+                                             HAS_SPECIAL)  # fmt: skip
+                    faults = tl.where(node == current, health(largest), faults)
             token = rescue(
-                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-                noise_of(row_index, request, row_params, request_params),
+                row, noise_of(row_index, request, row_params, request_params),
                 scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
                 (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
                  scratch[4] + row_index * (2 * RACERS)),
