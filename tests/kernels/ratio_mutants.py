@@ -60,18 +60,21 @@ RATIO_MUTANTS = {
         "device/law.py", "mass += above_mass", "mass += 0.0", probs_checks.check_target_probs
     ),
     "a part's tokens listed over another's": Mutant(
-        TOP_P, 'tl.atomic_add(count, num_hits, sem="relaxed") + before - 1',
-        '0 * tl.atomic_add(count, num_hits, sem="relaxed") + before - 1', probs_checks.check_parts,
+        TOP_P, 'tl.atomic_add(count + 0 * ids, 1, mask=hit, sem="relaxed")',
+        '0 * tl.atomic_add(count + 0 * ids, 1, mask=hit, sem="relaxed")', probs_checks.check_parts,
     ),
     "the last part's masses taken for the row's": Mutant(
         TOP_P, 'tl.atomic_add(out + index, masses, sem="relaxed")', "tl.store(out + index, masses)",
         probs_checks.check_parts,
     ),
     "above the highest pivot the mass at it": Mutant(
-        TOP_P, "tl.where(fifth == PIVOTS, above_mass, mass)", "mass", probs_checks.check_samples
+        TOP_P, "tl.where(quarter == PIVOTS, above_mass, mass)", "mass", probs_checks.check_samples
     ),
     "a list that is too short taken for whole": Mutant(
         TOP_P, "(count <= ROOM) & (tl.sum(units, 0) >= goal)", "tl.sum(units, 0) >= goal", probs_checks.check_samples
+    ),
+    "a quarter of the ids passed over": Mutant(
+        TOP_P, "tl.where(in2, id1 + 1,", "tl.where(in2, id2 + 1,", probs_checks.check_parts
     ),
     "all tied tokens kept": Mutant(TOP_P, "if num_kept < num_tied:", "if num_kept < 0:", probs_checks.check_parts),
     "a token in the bracket taken for kept": Mutant(

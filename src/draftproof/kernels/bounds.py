@@ -11,11 +11,13 @@ from draftproof.kernels.common import Common
 from draftproof.kernels.launch import Plan
 
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
-_ROUNDS: Final = 3  # as device/top_p.py has them, its edges and its pivots
+_READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
+_ROUNDS: Final = 3  # as device/top_p.py has them, its edges and its masses
 _EDGES: Final = 8
-_PIVOTS: Final = 4
+_MASSES: Final = 4
 _ROOM: Final = 4096
 _MOST_PARTS: Final = 64
+_BOUND_WARPS: Final = 8
 
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -43,9 +45,9 @@ class Bounding(NamedTuple):
         room = min(_ROOM, 1 << (plan.vocab_size - 1).bit_length())
         brackets = (
             of(_ROUNDS, n, _EDGES, dtype=torch.float32), of(_ROUNDS, n, dtype=torch.float64),
-            of(_ROUNDS, n, _PIVOTS, dtype=torch.int64), of(n), of(n), of(n, room, dtype=torch.float32), of(n, room),
+            of(_ROUNDS, n, _MASSES, dtype=torch.int64), of(n), of(n), of(n, room, dtype=torch.float32), of(n, room),
         )  # fmt: skip
-        return cls((of(2), of(2, n), of(n)), brackets, room)
+        return cls((of(3), of(3, n), of(n)), brackets, room)
 
 
 def bound_rows(
@@ -79,14 +81,13 @@ def bound_rows(
     group = max(1, plan.group // 2)
     if top_p:
         sample_kernel[(n,)](
-            *head, rows.offsets, row_state, node_state, asked, brackets, n, num_warps=4, **walk, **sizes
+            *head, rows.offsets, row_state, node_state, asked, brackets, n, num_warps=_BOUND_WARPS, **walk, **sizes
         )
         weigh_kernel[(programs,)](*head, row_state, asked, brackets, 0, n, TILES=plan.tiles, num_warps=4, **sizes)
-    ask_kernel[(rows.num_requests if wanted else n,)](
-        *common.given[2:4], rows.offsets, row_state, node_state, asked, brackets, n, TOP_P=top_p, num_warps=1,
-        OVERLAP=plan.overlaps, **walk, **overlapping,
-    )  # fmt: skip
-    if top_p:
+        ask_kernel[(rows.num_requests if wanted else n,)](
+            *common.given[2:4], rows.offsets, row_state, node_state, asked, brackets, n, num_warps=1,
+            OVERLAP=plan.overlaps, **walk, **overlapping,
+        )  # fmt: skip
         for turn in range(1, _ROUNDS):
             weigh_kernel[(programs,)](
                 *head, row_state, asked, brackets, turn, n, TILES=plan.tiles, num_warps=4, **sizes
@@ -96,9 +97,21 @@ def bound_rows(
             **sizes,
         )  # fmt: skip
     bound_kernel[(n,)](
-        *head, row_state, asked, brackets, n, TILES=plan.tiles, GROUP=group, LIST=plan.list_size, ROOM=bounding.room,
-        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, num_warps=4, **sizes,
+        *head, rows.offsets, row_state, node_state, asked, brackets, n, TILES=plan.tiles, GROUP=group,
+        LIST=plan.list_size, ROOM=bounding.room, KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists,
+        num_warps=_BOUND_WARPS, **walk, **sizes,
     )  # fmt: skip
+
+
+def splits_of(num_rows: int, num_tiles: int) -> int:
+    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one."""
+
+    def cost(splits: int) -> float:
+        tiles = -(-num_tiles // splits)
+        turns = -(-num_rows * -(-num_tiles // tiles) // _READERS)
+        return turns * (tiles + 0.5)
+
+    return min(range(1, num_tiles + 1), key=cost)
 
 
 def parts_of(count: int, num_tiles: int, most: int = 16, least_tiles: int = 4) -> int:

@@ -1,6 +1,6 @@
 """Where top-p alone ends in a row, of whose tokens it may keep tens of thousands.
 
-A sample of the row tells about where the mass that may be dropped ends, and how far the sample may be off; four pivots
+A sample of the row tells about where the mass that may be dropped ends, and how far the sample may be off; three pivots
 are set there, and the row's tokens above each are weighed, many programs a row, in integers, so that the sum doesn't
 depend on how many programs there were. What is weighed is the truth: a sample that misled leaves a wide bracket, which
 is narrowed further by pivots at equal distances. What is left of the bracket is listed, and the list is searched.
@@ -15,7 +15,8 @@ from draftproof.kernels.device.passes import WHOLE, whole
 from draftproof.kernels.device.rows import load_places, load_tiles, ordered, unordered
 
 ROUNDS = tl.constexpr(3)  # the sample's, and two more
-PIVOTS = tl.constexpr(4)
+PIVOTS = tl.constexpr(3)
+MASSES = tl.constexpr(4)  # room for the pivots' masses
 EDGES = tl.constexpr(8)  # room for a bracket's low end, its pivots and its high end
 GROUPED = tl.constexpr(8)  # tiles that are always in one part
 AT_ONCE = tl.constexpr(4)  # tiles looked at together
@@ -38,9 +39,9 @@ def first_bracket(largest, scale, top, total, top_p, vocab_size):
 @triton.jit
 def sampled_pivots(row, shape, scale, top, spare, low, high, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                    HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """(whether a sample tells below what `spare` of mass lies, four pivots in [low, high]: there, or evenly spread).
+    """(whether a sample tells below what `spare` of mass lies, three pivots in [low, high]: there, or evenly spread).
 
-    The outer two are four of the sample's standard errors away.
+    The outer two are three of the sample's standard errors away.
     """
     num_chunks = tl.cdiv(shape[0] * TILE, CHUNK)
     at = tl.arange(0, CHUNKS * CHUNK)
@@ -64,44 +65,45 @@ def sampled_pivots(row, shape, scale, top, spare, low, high, TILE: tl.constexpr,
     rise = tl.sum(tl.where(tl.abs(z - b) < near, weights, 0.0), 0) / (2.0 * near)
     error = tl.minimum(tl.sqrt(squares) / tl.maximum(rise, 1e-30), high - low)
     told = (wanted * wanted > LEAST_SAMPLE * squares) & (rise > 0)
-    fifth = 0.2 * (high - low)
-    p1 = tl.where(told, b - 4.0 * error, low + fifth)
-    p2 = tl.where(told, b - 1.2 * error, low + 2.0 * fifth)
-    p3 = tl.where(told, b + 1.2 * error, high - 2.0 * fifth)
-    p4 = tl.where(told, b + 4.0 * error, high - fifth)
+    q1, q2, q3 = quarters(low, high)
     return (
-        told, tl.minimum(tl.maximum(p1, low), high), tl.minimum(tl.maximum(p2, low), high),
-        tl.minimum(tl.maximum(p3, low), high), tl.minimum(tl.maximum(p4, low), high),
+        told, tl.where(told, tl.minimum(tl.maximum(b - 3.0 * error, low), high), q1),
+        tl.where(told, tl.minimum(tl.maximum(b, low), high), q2),
+        tl.where(told, tl.minimum(tl.maximum(b + 3.0 * error, low), high), q3),
     )  # fmt: skip
 
 
 @triton.jit
-def store_edges(edges, low, p1, p2, p3, p4, high):
+def quarters(low, high):
+    """Three pivots at equal distances, none above the next."""
+    p2 = 0.5 * low + 0.5 * high
+    return tl.minimum(0.5 * low + 0.5 * p2, p2), p2, tl.maximum(0.5 * p2 + 0.5 * high, p2)
+
+
+@triton.jit
+def store_edges(edges, low, p1, p2, p3, high):
     """Writes a bracket and its pivots."""
     tl.store(edges, low)
     tl.store(edges + 1, p1)
     tl.store(edges + 2, p2)
     tl.store(edges + 3, p3)
-    tl.store(edges + 4, p4)
-    tl.store(edges + 5, high)
+    tl.store(edges + 4, high)
 
 
 @triton.jit
 def narrowed(edges, masses, above_mass, needed, inside):
-    """(low, high, mass at and above high, which fifth) of the part of a bracket that holds the last token.
+    """(low, high, mass at and above high, which quarter) of the part of a bracket that holds the last token.
 
     Pointers of any shape, one for each row. masses: int64 masses at and above each pivot, in units of 2^-40.
     """
     m1 = tl.load(masses, mask=inside, other=0).to(tl.float64) / UNITS
     m2 = tl.load(masses + 1, mask=inside, other=0).to(tl.float64) / UNITS
     m3 = tl.load(masses + 2, mask=inside, other=0).to(tl.float64) / UNITS
-    m4 = tl.load(masses + 3, mask=inside, other=0).to(tl.float64) / UNITS
-    fifth = (m1 >= needed).to(tl.int32) + (m2 >= needed).to(tl.int32) + (m3 >= needed).to(tl.int32)
-    fifth += (m4 >= needed).to(tl.int32)
-    mass = tl.where(fifth == 0, m1, tl.where(fifth == 1, m2, tl.where(fifth == 2, m3, m4)))
+    quarter = (m1 >= needed).to(tl.int32) + (m2 >= needed).to(tl.int32) + (m3 >= needed).to(tl.int32)
+    mass = tl.where(quarter == 0, m1, tl.where(quarter == 1, m2, m3))
     return (
-        tl.load(edges + fifth, mask=inside, other=0.0), tl.load(edges + fifth + 1, mask=inside, other=0.0),
-        tl.where(fifth == PIVOTS, above_mass, mass), fifth,
+        tl.load(edges + quarter, mask=inside, other=0.0), tl.load(edges + quarter + 1, mask=inside, other=0.0),
+        tl.where(quarter == PIVOTS, above_mass, mass), quarter,
     )  # fmt: skip
 
 
@@ -113,7 +115,7 @@ def weigh_pivots(row, tile_max, first, last, shape, scale, top, pivots, out, TIL
     Float32 sums of 32 tokens, always the same ones, are added up as integers: the same for any number of parts.
     """
     m1 = tl.zeros((TILE // 8,), tl.int64)
-    m2, m3, m4 = m1, m1, m1
+    m2, m3 = m1, m1
     for start in range(first * GROUPED, tl.minimum(last * GROUPED, shape[0]), AT_ONCE):
         tile = start + tl.arange(0, AT_ONCE)
         reach = tl.load(tile_max + tile, mask=tile < shape[0], other=-float("inf"))
@@ -124,10 +126,9 @@ def weigh_pivots(row, tile_max, first, last, shape, scale, top, pivots, out, TIL
             m1 += units_at_least(weights, z, pivots[0], TILE)
             m2 += units_at_least(weights, z, pivots[1], TILE)
             m3 += units_at_least(weights, z, pivots[2], TILE)
-            m4 += units_at_least(weights, z, pivots[3], TILE)
-    index = tl.arange(0, PIVOTS)
+    index = tl.arange(0, MASSES)
     masses = tl.where(index == 0, tl.sum(m1, 0), 0) + tl.where(index == 1, tl.sum(m2, 0), 0)
-    masses += tl.where(index == 2, tl.sum(m3, 0), 0) + tl.where(index == 3, tl.sum(m4, 0), 0)
+    masses += tl.where(index == 2, tl.sum(m3, 0), 0)
     tl.atomic_add(out + index, masses, sem="relaxed")
 
 
@@ -152,14 +153,11 @@ def collect_part(row, tile_max, first, last, shape, low, high, count, list_z, li
         if tl.max(reach, 0) >= low:
             z, ids = load_tiles(row, tl.where(reach >= low, tile, shape[0]), shape[0], shape[1], shape[2], TILE,
                                 HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            z = tl.reshape(z, (GROUP * TILE,))
             hit = (z >= low) & (z < high) & (z > -float("inf"))
-            before = tl.cumsum(hit.to(tl.int32), 0)
-            num_hits = tl.sum(hit.to(tl.int32), 0)
-            if num_hits > 0:
-                place = tl.atomic_add(count, num_hits, sem="relaxed") + before - 1
-                tl.store(list_z + place, z + 0.0, mask=hit & (place < ROOM))
-                tl.store(list_ids + place, tl.reshape(ids, (GROUP * TILE,)), mask=hit & (place < ROOM))
+            # One in a hundred is listed: counting in the list's own counter needs no word between warps.
+            place = tl.atomic_add(count + 0 * ids, 1, mask=hit, sem="relaxed")
+            tl.store(list_z + place, z + 0.0, mask=hit & (place < ROOM))
+            tl.store(list_ids + place, ids, mask=hit & (place < ROOM))
 
 
 @triton.jit
@@ -194,10 +192,16 @@ def keep_of_bracket(list_z, list_ids, count, vocab_size, scale, top, wanted, ROO
         if num_kept < num_tied:
             first, last = tl.full((), 0, tl.int32), id_bound
             while first < last:
-                middle = (first + last) >> 1
-                if tl.sum((tied & (ids <= middle)).to(tl.int32), 0) >= num_kept:
-                    last = middle
-                else:
-                    first = middle + 1
+                # Three counts of at most 2^13 in one sum: a quarter of what is left of the ids in each turn.
+                quarter = (last - first) >> 2
+                id1, id2, id3 = first + quarter, first + 2 * quarter, first + 3 * quarter
+                packed = (ids <= id1).to(tl.int64) + ((ids <= id2).to(tl.int64) << 20)
+                packed += (ids <= id3).to(tl.int64) << 40
+                counts = tl.sum(tl.where(tied, packed, 0), 0)
+                in1 = (counts & 0xFFFFF) >= num_kept
+                in2 = ((counts >> 20) & 0xFFFFF) >= num_kept
+                in3 = (counts >> 40) >= num_kept
+                last = tl.where(in1, id1, tl.where(in2, id2, tl.where(in3, id3, last)))
+                first = tl.where(in1, first, tl.where(in2, id1 + 1, tl.where(in3, id2 + 1, id3 + 1)))
             id_bound = first
     return unordered(low << KEY_SHIFT), id_bound, mass, enough

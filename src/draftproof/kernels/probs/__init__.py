@@ -8,7 +8,7 @@ import torch
 
 from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import Bounding, bound_rows, rows_of
+from draftproof.kernels.bounds import Bounding, bound_rows, rows_of, splits_of
 from draftproof.kernels.common import common_arguments, sizes_of
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -25,7 +25,9 @@ class TargetProbsKernel:
     ) -> None:
         """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, chosen if None."""
         require_triton()
-        self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile)
+        plan = Plan.of(logits, vocab_size, num_exceptions, tile)
+        splits = splits_of(rows.num_rows, plan.num_plain)
+        self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         self._scratch = plan.scratch(logits.device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, logits.device)
         self._rows = rows_of(rows.num_rows, logits.device)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, rows_of
+from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, rows_of, splits_of
 from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -41,8 +41,11 @@ class RatioKernel:
         require_triton()
         draft.check(rows)
         self._block = block
-        self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile)
         device, num_rows, num_requests = logits.device, rows.num_rows, rows.num_requests
+        plan = Plan.of(logits, vocab_size, num_exceptions, tile)
+        num_read = num_rows + (num_rows - num_requests if draft.kind == "logits" else 0)
+        splits = splits_of(num_read, plan.num_plain)
+        self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
@@ -52,7 +55,7 @@ class RatioKernel:
         self._draft_plan: Plan | None = None
         self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
         if draft.kind == "logits" and draft.values is not None and draft.values.shape[0]:
-            self._draft_plan = Plan.of(draft.values, draft.vocab_size, tile=tile)
+            self._draft_plan = Plan.of(draft.values, draft.vocab_size, tile=tile, splits=splits)
             sizes, count = self._draft_plan, draft.values.shape[0]
             floats = torch.empty((2, count, sizes.tiles), dtype=torch.float32, device=device)
             self._draft_scratch = (*floats, torch.empty((count, sizes.tiles), dtype=torch.int32, device=device))
@@ -137,7 +140,7 @@ class RatioKernel:
             )  # fmt: skip
         race_kernel[(rows.num_requests * self._splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers, LAW=law, STEPS=steps,
-            SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles,
+            SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles, **plan.at_most(64),
         )  # fmt: skip
         verdict = self._verdict
         finish_kernel[(rows.num_requests,)](
@@ -185,5 +188,5 @@ def read_pair(
         TILES=plan.tiles, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
         DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
         LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1,
-        **common.flags, **common.of_read,
+        **common.flags, **common.of_read, **plan.at_most(64),
     )  # fmt: skip
