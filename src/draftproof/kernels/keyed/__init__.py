@@ -17,7 +17,9 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
 _AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
-_LEAST_TILES: Final = 5  # that a program reads: a race is finished at the cost of one or two tiles more
+_LEAST_TILES: Final = 5  # that a program reads
+_FINISH: Final = 2  # what finishing a race costs, in tiles
+_AT_WORK: Final = 28 * 132  # programs of 72 registers that run at once
 _PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
 
@@ -40,7 +42,9 @@ class KeyedKernel:
         """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, splits: programs that
         read a row; chosen if None."""
         require_triton()
-        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits, least_tiles=_LEAST_TILES)
+        plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
+        splits = splits or read_splits(plan.num_rows, plan.num_plain)
+        self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         device = logits.device
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
@@ -111,6 +115,16 @@ class KeyedKernel:
             TREE=rows.is_tree, PICKS=walk_picks, num_warps=_WALK_WARPS, **sizes, **plan.overlapping,
         )  # fmt: skip
         return verdict
+
+
+def read_splits(num_rows: int, num_tiles: int) -> int:
+    """How many programs read a row: as many as leave the last wave of programs full, in few waves of short ones."""
+
+    def cost(splits: int) -> int:
+        tiles = -(-num_tiles // splits)
+        return -(-num_rows * -(-num_tiles // tiles) // _AT_WORK) * (tiles + _FINISH)
+
+    return min(range(1, -(-num_tiles // _LEAST_TILES) + 1), key=cost)
 
 
 def sum_parts(num_rows: int, tiles: int) -> int:
