@@ -15,6 +15,7 @@ from typing import Final
 
 import torch
 
+from draftproof.targets.extents import num_columns as num_slot_columns
 from draftproof.targets.masks import RowLayout, additive
 from draftproof.targets.shapes import KEY_STEP
 
@@ -22,8 +23,6 @@ CHUNK: Final = 16
 """Columns: as many as the widest vector has numbers that are added up side by side."""
 STRIDE: Final = 2 * CHUNK
 """Columns that a node is moved by: softmax adds up every other vector in a sum of its own."""
-COLUMN_STEP: Final = 256
-"""A slot has its columns in steps of at least so many."""
 MOST_WIDER: Final = 2
 """Steps of keys by which a tree may read more than its chains."""
 
@@ -66,7 +65,7 @@ def find_rooms(first: int, last: int, spreads: Spreads) -> tuple[Room, ...]:
     rooms: list[Room] = []
     if last - first > KEY_STEP:
         return ()
-    most = min(COLUMN_STEP * -(-last // COLUMN_STEP), last + MOST_WIDER * KEY_STEP)
+    most = min(num_slot_columns(last), last + MOST_WIDER * KEY_STEP)
     for stop in range(last, most + 1, KEY_STEP):
         for key_length in range(stop, most + 1, KEY_STEP):
             room = Room(key_length, stop)
