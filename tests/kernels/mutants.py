@@ -57,7 +57,7 @@ MUTANTS = {
         "device/race.py", "left = tl.maximum(left, others)", "pass", checks.check_slack
     ),
     "the tile before read again": Mutant(
-        "device/read.py", "packed, after = coming, quad + TILE // 4", "packed, after = coming, quad", checks.check_tiles
+        "device/read.py", "after = quad + TILE // 4", "after = quad", checks.check_tiles
     ),
     "a quad's first word for its smallest": Mutant(
         "device/read.py",

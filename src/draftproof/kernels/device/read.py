@@ -96,12 +96,12 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                 words = allowed_words(row, tile + 2, last, vocab_size, TILE)
             if PACKED:
                 # The next tile is on its way while this one is worked on.
-                packed, after = coming, quad + TILE // 4
+                z0, z1, z2, z3 = unpack(coming, quad, vocab_size, KIND, EVEN)
+                after = quad + TILE // 4
                 coming_end = tl.where(tile + 1 < last, num_quads, 0)
                 if HAS_ALLOWED:
                     coming_end = tl.where(next_share != NONE, coming_end, 0)
                 coming = load_packed(quads_ptr, after, after < coming_end, KIND)
-                z0, z1, z2, z3 = unpack(packed, quad, vocab_size, KIND, EVEN)
             else:
                 z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
             applies = leaves_out
