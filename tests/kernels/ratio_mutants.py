@@ -89,7 +89,7 @@ RATIO_MUTANTS = {
         "tl.store(nodes[0] + row_index, weights, mask=dropped & (z > low))", ratio_checks.check_sparse,
     ),
     "prefixes that could pass left out": Mutant(
-        BOUNDS, "most = tl.exp2(total - risen) * 1.0001", "most = tl.exp2(total - risen) * 0.5",
+        "device/wanted.py", "most = tl.exp2(total - risen) * 1.0001", "most = tl.exp2(total - risen) * 0.5",
         ratio_checks.check_brackets,
     ),
     "a mass that top-p's last token isn't part of": Mutant(

@@ -3,11 +3,11 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.bound_kernels import store_unbounded
 from draftproof.kernels.device.draw import OK, health, masses_of
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import above, has_bit, level, load_tiles, max_or_nan
+from draftproof.kernels.device.wanted import store_unbounded
 
 
 @triton.jit
@@ -15,7 +15,7 @@ def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, r
                    OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's fault, maximum and mass.
 
-    rows, asked: as in device/bound_kernels.py.
+    rows, asked: as in device/wanted.py and device/bound_kernels.py.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)

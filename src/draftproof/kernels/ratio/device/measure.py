@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
 from draftproof.kernels.device.boundary import score_of
 from draftproof.kernels.device.draw import OK, health, masses_of, surely_kept
 from draftproof.kernels.device.law import bound_of_unfiltered
@@ -12,6 +11,7 @@ from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import logit_at
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import level, max_or_nan
+from draftproof.kernels.device.wanted import ACCEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
 from draftproof.kernels.ratio.device.draft_law import draft_of_node
 from draftproof.kernels.ratio.device.state import COIN, noise_at
 

@@ -3,7 +3,6 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.bound_kernels import place_of
 from draftproof.kernels.device.exceptions import read_exceptions
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
@@ -11,6 +10,7 @@ from draftproof.kernels.device.ratio import LOGITS
 from draftproof.kernels.device.read import first_of_split, read_split
 from draftproof.kernels.device.read_kernel import split_of
 from draftproof.kernels.device.request import noise_of, row_of, scale_of
+from draftproof.kernels.device.wanted import place_of
 
 
 @triton.jit

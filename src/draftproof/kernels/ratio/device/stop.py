@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.bound_kernels import ACCEPT, LAST, UNSURE
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
+from draftproof.kernels.device.wanted import ACCEPT, LAST, UNSURE
 
 
 @triton.jit
