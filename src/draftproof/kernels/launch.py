@@ -11,7 +11,6 @@ from draftproof.errors import MissingExtraError, ParameterError
 
 KINDS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 _KEY_SHIFTS: Final = {"bf16": 16, "fp16": 13, "fp32": 0}
-_PROGRAMS: Final = 4224  # 32 one-warp programs on each of 132 processors
 _SLOTS: Final = 64  # groups of tokens in a tile, as in device/race.py
 
 
@@ -44,14 +43,11 @@ class Plan:
         vocab_size: int,
         num_exceptions: int = 0,
         tile: int | None = None,
-        splits: int | None = None,
-        *,
-        least_tiles: int = 1,
+        splits: int = 1,
     ) -> Plan:
         """The plan for `logits` [rows, >= vocab_size]. num_exceptions: how many special tokens a request may have.
 
-        tile: tokens a tile, a power of two of 256 or more. splits: programs that read a row. Chosen where None, for
-        `least_tiles` or more a program.
+        tile: tokens a tile, a power of two of 256 or more; chosen if None. splits: programs that read a row, at most.
         """
         if logits.ndim != 2 or logits.dtype not in KINDS or logits.stride(1) != 1:
             raise ParameterError(
@@ -64,9 +60,7 @@ class Plan:
         tile = tile or (1024 if vocab_size > 8192 else 256)
         num_plain = -(-vocab_size // tile)
         num_special = -(-num_exceptions // tile)
-        chosen = min(-(-_PROGRAMS // logits.shape[0]), -(-num_plain // least_tiles))
-        splits = max(1, min(num_plain, splits or chosen))
-        tiles_per_split = -(-num_plain // splits)
+        tiles_per_split = -(-num_plain // min(num_plain, splits))
         splits = -(-num_plain // tiles_per_split)
         racers = splits + (num_special > 0)
         padded = -(-vocab_size // 4) * 4

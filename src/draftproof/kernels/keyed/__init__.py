@@ -42,7 +42,7 @@ class KeyedKernel:
         """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, splits: programs that
         read a row; chosen if None."""
         require_triton()
-        plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
+        plan = Plan.of(logits, vocab_size, num_exceptions, tile)
         splits = splits or read_splits(plan.num_rows, plan.num_plain)
         self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         device = logits.device
