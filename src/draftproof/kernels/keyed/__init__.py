@@ -17,9 +17,8 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
 _AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
-_LEAST_TILES: Final = 5  # that a program reads
-_FINISH: Final = 2  # what finishing a race costs, in tiles
-_AT_WORK: Final = 28 * 132  # programs of 72 registers that run at once
+_READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
+_LEAST_TILES: Final = 5  # that a program reads: a race is finished at the cost of one or two tiles more
 _PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
 
@@ -118,13 +117,8 @@ class KeyedKernel:
 
 
 def read_splits(num_rows: int, num_tiles: int) -> int:
-    """How many programs read a row: as many as leave the last wave of programs full, in few waves of short ones."""
-
-    def cost(splits: int) -> int:
-        tiles = -(-num_tiles // splits)
-        return -(-num_rows * -(-num_tiles // tiles) // _AT_WORK) * (tiles + _FINISH)
-
-    return min(range(1, -(-num_tiles // _LEAST_TILES) + 1), key=cost)
+    """How many programs read a row, at most: as many as the processors take at once, of five tiles or more each."""
+    return min(-(-_READERS // num_rows), -(-num_tiles // _LEAST_TILES))
 
 
 def sum_parts(num_rows: int, tiles: int) -> int:
