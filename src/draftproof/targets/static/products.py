@@ -1,8 +1,8 @@
 """Launches of products of few rows that do what follows them in the same kernel, where that is the faster way.
 
 Two kernels of a layer's ten are saved: the shares of a product whose depth is split are added up by the norm that comes
-next, and the gate is applied to the product's tile. On an H200, with a layer of Qwen3-8B's shape, a library's product
-of more rows is the faster one.
+next, and the gate is applied to the product's tile. On an H200, with layers of Qwen3-8B's shape, a step of up to 16
+tokens takes 7 % less, one of 64 3 %; of 256 tokens a library's products are the faster ones.
 """
 
 from __future__ import annotations
