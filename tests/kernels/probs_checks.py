@@ -23,6 +23,19 @@ def check_parts(kernels):
         writes_laws(kernels, Case("point", params, [0] * 3, seed=17, spread=1.0, step=step, vocab_size=4096))
 
 
+def check_negative_ties(kernels):
+    """Equal 16-bit logits below 0 at top-p's edge: by a bracket's list, by top-k's, and by passes over the row."""
+    params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.3, 0.6)]
+    params += [SamplingParams(temperature=1.0, top_k=40, top_p=0.5)]
+    for dtype in (torch.bfloat16, torch.float16):
+        case = Case("point", params, [0] * 3, seed=19, step=0.5, dtype=dtype)
+        case.logits -= 9
+        writes_laws(kernels, case)
+    case = Case("point", params[:1], [0], seed=19, vocab_size=9000, spread=0.0, dtype=torch.bfloat16)
+    case.logits -= 2
+    writes_laws(kernels, case)
+
+
 def check_samples(kernels):
     """Rows of more tokens than a sample has: flat, a few likely neighbours, two values, and what no sample shows."""
     tops = (0.9, 0.3, 0.3, 0.95, 0.9, 0.8, 0.6)
@@ -73,4 +86,4 @@ def check_target_probs_of_bad_rows(kernels):
     assert (out[0, 32:64] == 0).all()
 
 
-CHECKS = [check_target_probs, check_parts, check_samples, check_target_probs_of_bad_rows]
+CHECKS = [check_target_probs, check_parts, check_negative_ties, check_samples, check_target_probs_of_bad_rows]

@@ -70,6 +70,9 @@ RATIO_MUTANTS = {
     "above the highest pivot the mass at it": Mutant(
         TOP_P, "tl.where(quarter == PIVOTS, above_mass, mass)", "mass", probs_checks.check_samples
     ),
+    "ties below 0 all kept": Mutant(
+        "device/boundary.py", "((key >> 31) & ((1 << KEY_SHIFT) - 1))", "0", probs_checks.check_negative_ties
+    ),
     "a list that is too short taken for whole": Mutant(
         TOP_P, "(count <= ROOM) & (tl.sum(units, 0) >= goal)", "tl.sum(units, 0) >= goal", probs_checks.check_samples
     ),

@@ -103,8 +103,14 @@ def bound_rows(
     )  # fmt: skip
 
 
-def splits_of(num_rows: int, num_tiles: int) -> int:
-    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one."""
+def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
+    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one.
+
+    pairs: another law's rows are read beside them, which takes registers, so fewer programs are there at once; as many
+    for each law as would fill a turn were best by measurement.
+    """
+    if pairs:
+        return -(-_READERS // num_rows)
 
     def cost(splits: int) -> float:
         tiles = -(-num_tiles // splits)

@@ -25,6 +25,12 @@ SHORT = tl.constexpr(128)  # lists of no more than so many tokens, most of them,
 
 
 @triton.jit
+def value_of(key, KEY_SHIFT: tl.constexpr):
+    """The float32 of an `ordered` integer whose low bits are left out: zeros, or ones below 0."""
+    return unordered((key << KEY_SHIFT) | ((key >> 31) & ((1 << KEY_SHIFT) - 1)))
+
+
+@triton.jit
 def score_of(z, largest, temperature):
     """(z - max) / T in float32, rounded as the host rounds it."""
     return tl.div_rn(z - largest, temperature)
@@ -129,7 +135,7 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
                 else:
                     first = middle + 1
             id_bound = first
-    return unordered(bound << KEY_SHIFT), id_bound, mass, enough
+    return value_of(bound, KEY_SHIFT), id_bound, mass, enough
 
 
 @triton.jit
@@ -152,7 +158,7 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
         key = tl.where(searches, (low | high) - ((low ^ high) >> 1), low)
         middle = (first + last) >> 1
         up_to = tl.where(asked == BEFORE, 0, tl.where(asked == BY_ID, middle, shape[2]) + 1)
-        z_bound = unordered(key << KEY_SHIFT)
+        z_bound = value_of(key, KEY_SHIFT)
         num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
         count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, up_to, GROUP, TILE,
                                       HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
@@ -178,7 +184,7 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
             first, last = tl.where(reached, first, middle + 1), tl.where(reached, middle, last)
             id_bound = first
             asked += tl.where(first < last, 0, 1)
-    return unordered(low << KEY_SHIFT), id_bound, mass
+    return value_of(low, KEY_SHIFT), id_bound, mass
 
 
 @triton.jit
@@ -188,11 +194,11 @@ def least_of_min_p(largest, temperature, min_score, KEY_SHIFT: tl.constexpr):
     high = ordered(largest) >> KEY_SHIFT
     while low < high:
         middle = (low & high) + ((low ^ high) >> 1)
-        if score_of(unordered(middle << KEY_SHIFT), largest, temperature) >= min_score:
+        if score_of(value_of(middle, KEY_SHIFT), largest, temperature) >= min_score:
             high = middle
         else:
             low = middle + 1
-    return unordered(low << KEY_SHIFT)
+    return value_of(low, KEY_SHIFT)
 
 
 @triton.jit

@@ -9,10 +9,10 @@ is narrowed further by pivots at equal distances. What is left of the bracket is
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.boundary import load_list
+from draftproof.kernels.device.boundary import load_list, value_of
 from draftproof.kernels.device.draw import UNITS
 from draftproof.kernels.device.passes import WHOLE, whole
-from draftproof.kernels.device.rows import load_places, load_tiles, ordered, unordered
+from draftproof.kernels.device.rows import load_places, load_tiles, ordered
 
 ROUNDS = tl.constexpr(3)  # the sample's, and two more
 PIVOTS = tl.constexpr(3)
@@ -23,6 +23,7 @@ AT_ONCE = tl.constexpr(4)  # tiles looked at together
 CHUNK = tl.constexpr(64)  # tokens side by side in a sample
 CHUNKS = tl.constexpr(64)
 HALVINGS = tl.constexpr(12)
+MOST_LISTED = tl.constexpr(3500)  # of both halves of a bracket, as a sample has it, for a list of one half
 LEAST_SAMPLE = tl.constexpr(8.0)  # tokens' worth of weight below a sampled bound
 
 
@@ -39,9 +40,9 @@ def first_bracket(largest, scale, top, total, top_p, vocab_size):
 @triton.jit
 def sampled_pivots(row, shape, scale, top, spare, low, high, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                    HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """(whether a sample tells below what `spare` of mass lies, three pivots in [low, high]: there, or evenly spread).
+    """(whether a sample tells below what `spare` of mass lies, and few tokens lie there; three pivots in [low, high]).
 
-    The outer two are three of the sample's standard errors away.
+    Pivots are there, or evenly spread if it doesn't tell. The outer two are three of the sample's standard errors away.
     """
     num_chunks = tl.cdiv(shape[0] * TILE, CHUNK)
     at = tl.arange(0, CHUNKS * CHUNK)
@@ -66,8 +67,10 @@ def sampled_pivots(row, shape, scale, top, spare, low, high, TILE: tl.constexpr,
     error = tl.minimum(tl.sqrt(squares) / tl.maximum(rise, 1e-30), high - low)
     told = (wanted * wanted > LEAST_SAMPLE * squares) & (rise > 0)
     q1, q2, q3 = quarters(low, high)
+    inside = (z >= b - 3.0 * error) & (z < b + 3.0 * error)
+    few = tl.sum(inside.to(tl.int32), 0) * tl.cdiv(num_chunks, CHUNKS) < MOST_LISTED
     return (
-        told, tl.where(told, tl.minimum(tl.maximum(b - 3.0 * error, low), high), q1),
+        told & few, tl.where(told, tl.minimum(tl.maximum(b - 3.0 * error, low), high), q1),
         tl.where(told, tl.minimum(tl.maximum(b, low), high), q2),
         tl.where(told, tl.minimum(tl.maximum(b + 3.0 * error, low), high), q3),
     )  # fmt: skip
@@ -204,4 +207,4 @@ def keep_of_bracket(list_z, list_ids, count, vocab_size, scale, top, wanted, ROO
                 last = tl.where(in1, id1, tl.where(in2, id2, tl.where(in3, id3, last)))
                 first = tl.where(in1, first, tl.where(in2, id1 + 1, tl.where(in3, id2 + 1, id3 + 1)))
             id_bound = first
-    return unordered(low << KEY_SHIFT), id_bound, mass, enough
+    return value_of(low, KEY_SHIFT), id_bound, mass, enough

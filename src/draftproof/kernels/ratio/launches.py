@@ -43,8 +43,7 @@ class RatioKernel:
         self._block = block
         device, num_rows, num_requests = logits.device, rows.num_rows, rows.num_requests
         plan = Plan.of(logits, vocab_size, num_exceptions, tile)
-        num_read = num_rows + (num_rows - num_requests if draft.kind == "logits" else 0)
-        splits = splits_of(num_read, plan.num_plain)
+        splits = splits_of(num_rows, plan.num_plain, pairs=draft.kind == "logits")
         self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
@@ -140,7 +139,7 @@ class RatioKernel:
             )  # fmt: skip
         race_kernel[(rows.num_requests * self._splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers, LAW=law, STEPS=steps,
-            SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles, **plan.at_most(64),
+            SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles,
         )  # fmt: skip
         verdict = self._verdict
         finish_kernel[(rows.num_requests,)](
@@ -188,5 +187,5 @@ def read_pair(
         TILES=plan.tiles, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
         DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
         LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1,
-        **common.flags, **common.of_read, **plan.at_most(64),
+        **common.flags, **common.of_read,
     )  # fmt: skip
