@@ -23,7 +23,11 @@ def make(name: str, dtype: torch.dtype, policy: str, num_slots: int) -> HFTarget
     if policy == "packed" and can_pack(dtype, model.device):
         pack_linears(model)
     target = HFTarget(model, num_slots=num_slots)
-    shapes = FixedShapes(WIDTH) if policy == "fixed" else StepShapes(target.least_rows())
+    shapes = (
+        FixedShapes(WIDTH)
+        if policy == "fixed"
+        else StepShapes(target.row_window()[0], most_tokens=target.row_window()[1])
+    )
     assert invariant.probe(target, shapes) is None
     target.shapes = shapes
     return target
@@ -185,11 +189,11 @@ def test_padding_is_chosen_by_speed_among_equal_bits(monkeypatch) -> None:
         target.rewind(0, 0)
     assert torch.equal(*rows)
     kept = target.shapes
-    assert [invariant._cheapest(target, num_rows) for num_rows in (1, FEW_TOKENS, 9)] == [1, FEW_TOKENS, 9]
+    assert [invariant._cheapest(target, num_rows, None) for num_rows in (1, FEW_TOKENS, 9)] == [1, FEW_TOKENS, 9]
     for slow in (2, FEW_TOKENS):
         clock = SlowClock(target, slow)
         monkeypatch.setattr(invariant.time, "perf_counter", clock)
-        assert {invariant._cheapest(target, 2), slow} == {2, FEW_TOKENS}
+        assert {invariant._cheapest(target, 2, None), slow} == {2, FEW_TOKENS}
         assert target.shapes is kept
 
 

@@ -20,8 +20,11 @@ from tests.targets.models import VOCAB_SIZE, attention_in_blocks, attention_with
 def in_halves(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The same product, as kernels with another block of input features sum it."""
     half = weight.shape[1] // 2
-    first = linear(features[..., :half].float(), weight[:, :half].float())
-    return (first + linear(features[..., half:].float(), weight[:, half:].float())).to(features.dtype)
+    sums = [
+        linear(row[:half].float(), weight[:, :half].float()) + linear(row[half:].float(), weight[:, half:].float())
+        for row in features.flatten(0, -2)
+    ]
+    return torch.stack(sums).to(features.dtype)
 
 
 def one_sum(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -40,12 +43,15 @@ def own_kernel_up_to(most_rows: int):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("most_rows", [0, 1, 3])
-def test_the_least_number_of_rows_is_found(monkeypatch, dtype: torch.dtype, most_rows: int) -> None:
+@pytest.mark.parametrize(
+    "most_rows, window", [(0, (1, None)), (1, (2, None)), (3, (4, None)), (4, (1, 4)), (6, (1, 6)), (7, (1, 6))]
+)
+def test_the_numbers_of_rows_that_agree_are_found(monkeypatch, dtype: torch.dtype, most_rows: int, window) -> None:
     monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(most_rows))
-    monkeypatch.setattr(summation, "WIDTHS", (1, 2, 3, 4, 5, 8))
+    monkeypatch.setattr(summation, "WIDTHS", (1, 2, 3, 4, 5, 6, 8, 12))
+    monkeypatch.setattr(summation, "USUAL", 4)
     model = torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.Linear(48, 7, bias=False)).to(dtype)
-    assert summation.least_rows(model) == most_rows + 1
+    assert summation.row_window(model) == window
 
 
 def test_ordinary_numbers_hide_what_cancelling_ones_show() -> None:
@@ -76,7 +82,7 @@ def test_conv1d_is_asked() -> None:
     conv.weight.requires_grad_(False)
     ((layer, shape, *_),) = summation._kinds(torch.nn.Sequential(conv))
     assert type(layer) is Conv1D and shape == (24, 10) and not torch.equal(layer.weight, conv.weight)
-    assert summation.least_rows(torch.nn.Sequential(conv)) <= 33
+    assert summation.row_window(torch.nn.Sequential(conv))[0] <= summation.USUAL
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -101,7 +107,7 @@ def test_narrow_forwards_are_padded_where_they_need_it(monkeypatch, dtype: torch
     """A model whose layers have a kernel of their own for up to two rows: the same bits, one by one or together."""
     monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(2))
     target = HFTarget(tiny_model("llama", dtype), num_slots=2, invariant=True)
-    assert type(target.shapes) is StepShapes and target.shapes.min_tokens == 3
+    assert type(target.shapes) is StepShapes and target.shapes.min_tokens in (3, 4)
     token_ids = random_ids(12)
     rows = []
     for cuts in ([12], [1] * 12, [2, 3, 7], [5, 1, 6]):
@@ -114,9 +120,40 @@ def test_narrow_forwards_are_padded_where_they_need_it(monkeypatch, dtype: torch
         assert rows[-1].shape == (12, VOCAB_SIZE) and torch.equal(rows[-1], rows[0])
 
 
-def test_layers_that_never_agree_leave_forwards_of_one_size(monkeypatch) -> None:
-    monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(40))
-    assert isinstance(HFTarget(tiny_model("llama"), invariant=True).shapes, FixedShapes)
+@pytest.mark.parametrize("most_rows", [24, 40])
+def test_layers_that_agree_among_few_rows_leave_forwards_of_one_size(monkeypatch, most_rows: int) -> None:
+    """From 25 rows on, which is much padding; or for up to 40 where 48 are asked for."""
+    monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(most_rows))
+    assert isinstance(HFTarget(tiny_model("llama"), invariant=True, width=48).shapes, FixedShapes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_wide_forwards_are_cut_where_they_need_it(monkeypatch, dtype: torch.dtype) -> None:
+    """A model whose layers have another kernel from 97 rows on: forwards of 96 tokens at most, and the same bits
+    whatever prompts are cut into and share a forward."""
+    monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(96))
+    target = HFTarget(tiny_model("llama", dtype), num_slots=2, invariant=True, width=32)
+    assert type(target.shapes) is StepShapes and target.shapes.most_tokens == 96 and target.room(0) == 96
+    token_ids = random_ids(130)
+    sizes: list[int] = []
+    run = target._runner.run
+    monkeypatch.setattr(
+        target._runner,
+        "run",
+        lambda cache, batch, shapes: (sizes.append(sum(len(r.token_ids) for r in batch)), run(cache, batch, shapes))[1],
+    )
+    rows = []
+    for cuts in ([96, 34], [1] * 130, [60, 70], [30, 96, 4]):
+        target.release(0)
+        target.release(1)
+        done, found = 0, []
+        for size in cuts:
+            asked = [ScoreRequest(slot, tuple(token_ids[done : done + size])) for slot in range(2)]
+            found += target.score(asked)[:1]
+            done += size
+        rows.append(torch.cat(found))
+        assert torch.equal(rows[-1], rows[0])
+    assert max(sizes) == 96
 
 
 def spreads(target: HFTarget, chain: int, key_length: int, stop: int) -> bool:

@@ -32,7 +32,7 @@ from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
-from draftproof.targets.summation import attention_agrees, least_rows, spreads
+from draftproof.targets.summation import attention_agrees, row_window, spreads
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -173,9 +173,9 @@ class HFTarget:
         """Whether forwards run over fixed buffers (`static/`)."""
         return self._is_static
 
-    def least_rows(self) -> int:
+    def row_window(self) -> tuple[int, int | None]:
         """See `summation.py`: of all products that a forward runs."""
-        return least_rows(self.model, () if self._runner.lean is None else self._runner.lean.products)
+        return row_window(self.model, () if self._runner.lean is None else self._runner.lean.products)
 
     def attention_agrees(self, query_step: int) -> bool:
         """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""

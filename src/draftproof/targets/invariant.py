@@ -6,10 +6,11 @@ then another token wins. Under `invariant` the shape that matters to a token is 
 keys are read in steps of `KEY_STEP` columns, masked beyond the token, and of the two policies below the first that
 holds on this machine is taken.
 
-- `StepShapes`: forwards keep their own width; only the queries of attention are padded, to a multiple of 4, and
-  forwards of fewer tokens than the linear layers need to sum in one order: none where they do so for any number of
-  rows, as oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own; or four, where
-  that is measured to be faster (in bfloat16 two rows can take longer than four).
+- `StepShapes`: forwards keep their own width; only the queries of attention are padded, by a few, and forwards of
+  fewer tokens than the linear layers need to sum in one order: none where they do so for any number of rows, as
+  oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own; or four, where that is
+  measured to be faster (in bfloat16 two rows can take longer than four). Where products of hundreds of rows have
+  another order, as on processors with AMX, longer prompts are cut.
 - `FixedShapes`: every forward has `width` tokens, of whatever requests, and padding.
 
 Neither is taken on trust. `summation.py` asks the kernels with numbers that show any other order of a sum, and
@@ -74,20 +75,20 @@ def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
     cut over processes, whose sums are gathered by size.
     """
     if not target.is_static and num_shards(target.model) == 1:
-        least = target.least_rows()
+        least, most = target.row_window()
         step = next((step for step in QUERY_STEPS if target.attention_agrees(step)), None)
-        if least <= MOST_PADDED and step is not None:
-            yield StepShapes(_cheapest(target, least), step)
+        if least <= MOST_PADDED and (most is None or most >= width) and step is not None:
+            yield StepShapes(_cheapest(target, least, most), step, most)
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
         yield FixedShapes(candidate)
 
 
-def _cheapest(target: HFTarget, least: int) -> int:
+def _cheapest(target: HFTarget, least: int, most: int | None) -> int:
     """To how many tokens narrow forwards are padded, where they have to be: the bits are the same from `least` on."""
     if not 1 < least < FEW_TOKENS:
         return least
     times = {least: inf, FEW_TOKENS: inf}
-    with target.borrowed(StepShapes(least), NUM_LAYERS, KEY_STEP):
+    with target.borrowed(StepShapes(least, most_tokens=most), NUM_LAYERS, KEY_STEP):
         for turn in range(NUM_TIMED):
             for num_tokens in times:
                 target.shapes = StepShapes(num_tokens)

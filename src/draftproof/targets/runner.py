@@ -20,7 +20,7 @@ from draftproof.targets.packed import PackedForward
 from draftproof.targets.recurrent import functions
 from draftproof.targets.recurrent.forward import RecurrentForward
 from draftproof.targets.rows import RowsForward
-from draftproof.targets.shapes import FixedShapes, Shapes
+from draftproof.targets.shapes import Shapes
 from draftproof.targets.static.operations import Operations
 from draftproof.targets.static.steps import StaticMemory, StaticSteps
 from draftproof.targets.taps import TapStore
@@ -57,11 +57,9 @@ class Runner:
 
     def most_tokens(self, length: int, shapes: Shapes) -> int:
         """How many tokens one forward may append to a slot that holds `length`."""
-        if self.packs:
-            return self._max_model_len if shapes.num_tokens is None else shapes.num_tokens
-        most = self._max_model_len if not isinstance(shapes, FixedShapes) else shapes.width
+        most = self._max_model_len if shapes.most_tokens is None else shapes.most_tokens
         key_length = shapes.key_length(length)
-        return most if key_length is None else min(most, key_length - length)
+        return most if self.packs or key_length is None else min(most, key_length - length)
 
     def batches(
         self, requests: Sequence[ScoreRequest], lengths: Sequence[int], shapes: Shapes
@@ -70,15 +68,15 @@ class Runner:
         if not self.packs:
             by_keys: dict[Any, list[ScoreRequest]] = {}
             for request in requests:
-                fixed = shapes.num_tokens is not None
-                key = request.slot if fixed else shapes.key_length(lengths[request.slot])
+                alone = shapes.most_tokens is not None
+                key = request.slot if alone else shapes.key_length(lengths[request.slot])
                 by_keys.setdefault(key, []).append(request)
             yield from by_keys.values()
             return
         batch: list[ScoreRequest] = []
         for request in requests:
             num_tokens = sum(len(other.token_ids) for other in (*batch, request))
-            if batch and shapes.num_tokens is not None and num_tokens > shapes.num_tokens:
+            if batch and shapes.most_tokens is not None and num_tokens > shapes.most_tokens:
                 yield batch
                 batch = []
             batch.append(request)
@@ -177,7 +175,7 @@ class Runner:
 
     def _run_rows(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         longest = max(len(request.token_ids) for request in requests)
-        width = shapes.width if isinstance(shapes, FixedShapes) else max(longest, shapes.min_tokens)
+        width = max(longest, shapes.min_tokens)
         ends = [cache.lengths[request.slot] + len(request.token_ids) for request in requests]
         key_length = shapes.key_length(cache.lengths[requests[0].slot]) or max(ends)
         forward = RowsForward(cache, self._layers, requests, width=width, key_length=key_length)

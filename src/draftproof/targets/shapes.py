@@ -25,13 +25,16 @@ class Shapes(Protocol):
     """How many tokens a forward has and how many keys a token reads.
 
     num_tokens: of every forward, padding included; None for as many as there are. min_tokens: of every forward and of
-    its output layer, padding included. query_step: attention's queries are
-    padded by it (`padded_queries`), 0 where bits don't matter. name: for messages.
+    its output layer, padding included. most_tokens: of a forward; None for as many as there are. query_step:
+    attention's queries are padded by it (`padded_queries`), 0 where bits don't matter. name: for messages.
     """
 
     name: str
     query_step: int
     min_tokens: int
+
+    @property
+    def most_tokens(self) -> int | None: ...
 
     @property
     def num_tokens(self) -> int | None: ...
@@ -44,24 +47,26 @@ class Shapes(Protocol):
 class ExactShapes:
     """As many tokens and keys as there are."""
 
-    name, num_tokens, min_tokens, query_step = "exact shapes", None, 1, 0
+    name, num_tokens, min_tokens, most_tokens, query_step = "exact shapes", None, 1, None, 0
 
     def key_length(self, position: int) -> None:
         return None
 
 
 class StepShapes:
-    """As many tokens as there are, `min_tokens` at least, and keys in steps of `KEY_STEP`: a token at position n reads
-    the step that holds n.
+    """As many tokens as there are, `min_tokens` at least and `most_tokens` at most, and keys in steps of `KEY_STEP`: a
+    token at position n reads the step that holds n.
 
     Queries are padded as `padded_queries` says."""
 
-    def __init__(self, min_tokens: int = 1, query_step: int = QUERY_STEPS[-1]) -> None:
+    def __init__(self, min_tokens: int = 1, query_step: int = QUERY_STEPS[-1], most_tokens: int | None = None) -> None:
         self.name, self.query_step = "key steps", query_step
-        if min_tokens > 1:
+        if most_tokens is not None:
+            self.name += f" and forwards of {min_tokens} to {most_tokens} tokens"
+        elif min_tokens > 1:
             self.name += f" and forwards of {min_tokens} tokens or more"
         self.num_tokens: int | None = None
-        self.min_tokens = min_tokens
+        self.min_tokens, self.most_tokens = min_tokens, most_tokens
 
     def key_length(self, position: int) -> int:
         return KEY_STEP * (position // KEY_STEP + 1)
@@ -73,4 +78,4 @@ class FixedShapes(StepShapes):
     def __init__(self, width: int) -> None:
         super().__init__(width)
         self.name = f"forwards of {width} tokens"
-        self.width, self.query_step, self.num_tokens = width, width, width
+        self.width, self.query_step, self.num_tokens, self.most_tokens = width, width, width, width

@@ -5,8 +5,9 @@ thousand or fewer: a probe with ordinary numbers passes, and some texts differ a
 pairs of opposite sign, at random places. The exact result is zero, what is left is the rounding of the partial sums,
 and another order gives other bits nearly everywhere.
 
-- `least_rows` asks the model's own linear layers, kind by kind, for the number of rows from which on a row's result
-  doesn't depend on how many there are. Kernels for a single row often sum differently from those for many.
+- `row_window` asks the model's own linear layers, kind by kind, from how many rows to how many a row's result doesn't
+  depend on how many there are. Kernels for a single row often sum differently from those for many, and these from
+  those for hundreds.
 - `attention_agrees` asks attention for the same, over numbers of queries and key lengths.
 - `spreads` asks it whether a sum stays the same when keys lie further on (`branches.py`).
 
@@ -35,7 +36,9 @@ from draftproof.targets.ruler import Asked, ruler
 from draftproof.targets.shapes import KEY_STEP, padded_queries
 
 WIDTHS: Final = (*range(1, 34), 40, 48, 63, 64, 65, 96, 128, 200, 256, 384, 512)
-"""Numbers of rows that are tried; the last is what the others are compared with."""
+"""Numbers of rows that are tried."""
+USUAL: Final = 32
+"""What the others are compared with."""
 LARGE: Final = 1 << 24
 """Weights of more numbers than this, output layers mostly, are tried at `FEW_WIDTHS` alone."""
 FEW_WIDTHS: Final = (*range(1, 10), 15, 16, 17, 31, 32, 33, 64, 65, 128)
@@ -50,23 +53,28 @@ NUM_MOVED: Final = 16
 
 
 @torch.no_grad()
-def least_rows(model: Any, products: Sequence[nn.Module] = ()) -> int:
-    """The least number of rows from which on no linear layer's result depends on it; 1 where it never does.
+def row_window(model: Any, products: Sequence[nn.Module] = ()) -> tuple[int, int | None]:
+    """Between which numbers of rows, `USUAL` among them, no linear layer's result depends on it; None: up to any.
 
     products: linear layers that stand in for some of the model's.
     Layers of other kinds than `torch.nn.Linear`, its replacements here and transformers' Conv1D are not asked.
     """
-    least = 1
+    least, most = 1, WIDTHS[-1]
     for layer, shape, dtype, device in _kinds(model, products):
-        features = _cancelling(WIDTHS[-1], shape[1], dtype, device, opposite=False)
         widths = FEW_WIDTHS if shape[0] * shape[1] > LARGE else WIDTHS
-        expected = layer(features[: widths[-1]])
-        for width in reversed(widths[:-1]):
-            if width < least:
-                break
+        features = _cancelling(widths[-1], shape[1], dtype, device, opposite=False)
+        expected = torch.cat([layer(part) for part in torch.split(features, USUAL)])
+        for width in reversed([width for width in widths if least <= width < USUAL]):
             if not torch.equal(layer(features[:width]), expected[:width]):
                 least = width + 1
-    return least
+                break
+        agreed = USUAL
+        for width in (width for width in widths if USUAL < width <= most):
+            if not torch.equal(layer(features[:width]), expected[:width]):
+                most = agreed
+                break
+            agreed = width
+    return least, most if most < WIDTHS[-1] else None
 
 
 @torch.no_grad()
