@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import draftproof.kernels
-from tests.kernels import checks
+from tests.kernels import change_checks, checks
 
 HOME = Path(draftproof.kernels.__file__).parent
 
@@ -90,7 +90,7 @@ MUTANTS = {
         "device/exceptions.py",
         "coarse(of_group))",
         'coarse(of_group - float("inf")))',
-        checks.check_penalties,
+        change_checks.check_penalties,
     ),
     "the last contender that is kept": Mutant(
         "keyed/triton.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
@@ -143,7 +143,7 @@ MUTANTS = {
         "device/rows.py",
         "bits = tl.load(row[1] + eighth, mask=inside, other=0).to(tl.int32)",
         "pass",
-        checks.check_masks,
+        change_checks.check_masks,
     ),
     "a token after a miss": Mutant(
         "keyed/triton.py",
@@ -168,62 +168,65 @@ MUTANTS = {
     ),
     "siblings counted": Mutant(
         "device/exceptions.py", "((ids == other) & above)", "((ids == other) & (node < num_nodes))",
-        checks.check_penalties,
+        change_checks.check_penalties,
     ),
     "negative logits divided": Mutant(
-        "device/exceptions.py", "z * repetition)", "z / repetition)", checks.check_penalties
+        "device/exceptions.py", "z * repetition)", "z / repetition)", change_checks.check_penalties
     ),
     "presence for the prompt": Mutant(
         "device/exceptions.py",
         "z = z - tl.where(counts > 0, ",
         "z = z - tl.where((seen & 1) + counts > 0, ",
-        checks.check_penalties,
+        change_checks.check_penalties,
     ),
     "special tokens raced twice": Mutant(
         "device/rows.py",
         "bits = bits & ~tl.load(row[2] + eighth, mask=inside, other=0).to(tl.int32)",
         "pass",
-        checks.check_penalised_favourite,
+        change_checks.check_penalised_favourite,
     ),
     "a seen token that isn't looked for among the drafts": Mutant(
-        "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1", checks.check_drafted_of_many
+        "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1",
+        change_checks.check_drafted_of_many
     ),
     "a token listed twice": Mutant(
-        "device/exceptions_kernel.py", "there & ((before & bit) == 0)", "there", checks.check_listed_once
+        "device/exceptions_kernel.py", "there & ((before & bit) == 0)", "there", change_checks.check_listed_once
     ),
     "a draft listed as often as it is drafted": Mutant(
-        "device/exceptions_kernel.py", "tl.where(repeats == 0, ids, -1)", "ids", checks.check_listed_once
+        "device/exceptions_kernel.py", "tl.where(repeats == 0, ids, -1)", "ids", change_checks.check_listed_once
     ),
     "a tile that isn't raced though its tokens are allowed": Mutant(
-        "device/read.py", "races & (share != NONE)", "races & (share == ALL)", checks.check_masked_tiles
+        "device/read.py", "races & (share != NONE)", "races & (share == ALL)", change_checks.check_masked_tiles
     ),
     "a tile with a word of zeros taken for nothing": Mutant(
-        "device/read.py", "tl.where(tl.max(words, 0) == 0", "tl.where(tl.min(words, 0) == 0", checks.check_masked_shares
+        "device/read.py", "tl.where(tl.max(words, 0) == 0", "tl.where(tl.min(words, 0) == 0",
+        change_checks.check_masked_shares
     ),
     "a tile with a word of ones taken for all": Mutant(
-        "device/read.py", "tl.min(words, 0) == 0xFFFFFFFF", "tl.max(words, 0) == 0xFFFFFFFF", checks.check_masked_shares
+        "device/read.py", "tl.min(words, 0) == 0xFFFFFFFF", "tl.max(words, 0) == 0xFFFFFFFF",
+        change_checks.check_masked_shares
     ),
     "a mask that is applied to nothing": Mutant(
-        "device/read.py", "applies | (share != ALL)", "applies | (share == NONE)", checks.check_masked_shares
+        "device/read.py", "applies | (share != ALL)", "applies | (share == NONE)", change_checks.check_masked_shares
     ),
     "the words of another tile": Mutant(
         "device/read.py", "words = allowed_words(row, tile + 2,", "words = allowed_words(row, tile + 1,",
-        checks.check_masked_shares,
+        change_checks.check_masked_shares,
     ),
     "a tile that isn't read though its tokens are allowed": Mutant(
         "device/read.py", "tl.where(next_share != NONE, coming_end, 0)", "tl.where(share != NONE, coming_end, 0)",
-        checks.check_masked_shares,
+        change_checks.check_masked_shares,
     ),
     "as few tokens as are above special tokens' maxima": Mutant(
         "device/boundary.py", "short = (fewer & (min_score == -float(\"inf\"))).to(tl.int32)", "pass",
-        checks.check_penalised_tiles,
+        change_checks.check_penalised_tiles,
     ),
     "masses relative to a special token's logit": Mutant(
         "device/boundary.py", "top = level(largest_of_list(list_z, num_found, LIST), scale)", "pass",
-        checks.check_penalised_tiles,
+        change_checks.check_penalised_tiles,
     ),
     "min-p relative to a special token's logit": Mutant(
-        "device/request.py", "(least == -float(\"inf\"))", "(least < 1.0)", checks.check_penalised_tiles
+        "device/request.py", "(least == -float(\"inf\"))", "(least < 1.0)", change_checks.check_penalised_tiles
     ),
     "a row whose tokens are all taken out by bias": Mutant(
         "keyed/triton.py",
@@ -231,11 +234,11 @@ MUTANTS = {
                     faults = tl.where(node == current, health(largest), faults)""",
         """HAS_SPECIAL)  # fmt: skip
                     pass""",
-        checks.check_nothing_left,
+        change_checks.check_nothing_left,
     ),
     "a row that is searched below a special token's logit": Mutant(
         "keyed/triton.py", "                if is_loose(request, request_params):", "                if False:",
-        checks.check_penalised_tiles,
+        change_checks.check_penalised_tiles,
     ),
 }  # fmt: skip
 

@@ -5,12 +5,12 @@ import sys
 import pytest
 
 from draftproof import kernels
-from tests.kernels import checks
+from tests.kernels import change_checks, checks
 from tests.kernels.mutants import MUTANTS, mutated
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
-CHECKS = [check for name, check in vars(checks).items() if name.startswith("check_")]
+CHECKS = [check for name, check in {**vars(checks), **vars(change_checks)}.items() if name.startswith("check_")]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
