@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
-from draftproof.targets import packed, summation
+from draftproof.targets import invariant, packed, summation
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.branches import Room
 from draftproof.targets.cpu_linear import PackedLinear
@@ -106,8 +106,10 @@ def test_attention_that_sums_otherwise_is_found(monkeypatch, dtype: torch.dtype,
 def test_narrow_forwards_are_padded_where_they_need_it(monkeypatch, dtype: torch.dtype) -> None:
     """A model whose layers have a kernel of their own for up to two rows: the same bits, one by one or together."""
     monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(2))
+    # Four can be faster than three, which is for the clock to say.
+    monkeypatch.setattr(invariant, "_cheapest", lambda target, least, most: least)
     target = HFTarget(tiny_model("llama", dtype), num_slots=2, invariant=True)
-    assert type(target.shapes) is StepShapes and target.shapes.min_tokens in (3, 4)
+    assert type(target.shapes) is StepShapes and target.shapes.min_tokens == 3
     token_ids = random_ids(12)
     rows = []
     for cuts in ([12], [1] * 12, [2, 3, 7], [5, 1, 6]):
