@@ -205,7 +205,7 @@ def test_auto_dtype(tmp_path: Path) -> None:
     ("flags", "dtype", "packs"),
     [
         ("avx512f avx512_bf16", torch.bfloat16, True),
-        ("avx512_bf16 amx_bf16", torch.bfloat16, False),
+        ("avx512_bf16 amx_bf16", torch.bfloat16, True),
         ("avx2", torch.bfloat16, False),
         ("avx2", torch.float32, True),
         ("avx512_bf16 amx_bf16", torch.float32, True),

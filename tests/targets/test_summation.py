@@ -10,7 +10,7 @@ from transformers.pytorch_utils import Conv1D
 from draftproof.targets import invariant, packed, summation
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.branches import Room
-from draftproof.targets.cpu_linear import PackedLinear
+from draftproof.targets.cpu_linear import PackedLinear, pack_linears
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.shapes import QUERY_STEPS, FixedShapes, StepShapes
@@ -69,19 +69,69 @@ def test_ordinary_numbers_hide_what_cancelling_ones_show() -> None:
 def test_every_kind_and_size_of_layer_is_asked() -> None:
     model = tiny_model("llama")
     sizes = {(m.out_features, m.in_features) for m in model.modules() if type(m) is torch.nn.Linear}
-    assert {shape for _, shape, _, _ in summation._kinds(model)} == sizes
+    assert {kind.key.shape for kind in summation._kinds(model)} == sizes
     assert fuse_projections(model)
-    kinds = {(type(layer), shape) for layer, shape, _, _ in summation._kinds(model)}
+    kinds = {(type(kind.layer), kind.key.shape) for kind in summation._kinds(model)}
     layer = model.model.layers[0]
     joined = sum(part.out_features for part in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj))
     assert (PackedLinear, (joined, layer.self_attn.q_proj.in_features)) in kinds
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_packed_layers_are_asked_in_their_own_dtype(dtype: torch.dtype) -> None:
+    """Without a bias they have no parameter that tells."""
+    model = tiny_model("llama", dtype)
+    assert fuse_projections(model) and pack_linears(model)
+    kinds = list(summation._kinds(model))
+    assert {kind.key.kind for kind in kinds} == {PackedLinear}
+    assert {kind.key.dtype for kind in kinds} == {kind.layer.packed.dtype for kind in kinds} == {dtype}
+
+
+def packed_kernel_up_to(most_rows: int):
+    """A packed layer's product, in another order from so many rows on."""
+
+    def product(self: PackedLinear, features: torch.Tensor) -> torch.Tensor:
+        rows = features.flatten(0, -2)
+        out = (one_sum if len(rows) <= most_rows else in_halves)(rows, self.packed.to_dense().to(features.dtype))
+        return out.view(*features.shape[:-1], -1)
+
+    return product
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_packed_layers_compute_as_many_rows_at_a_time_as_sum_in_one_order(monkeypatch, dtype: torch.dtype) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 48, bias=False), torch.nn.Linear(48, 7, bias=False)).to(dtype)
+    assert pack_linears(model) == 2
+    monkeypatch.setattr(summation, "WIDTHS", (1, 2, 3, 4, 5, 6, 8, 12))
+    monkeypatch.setattr(summation, "USUAL", 4)
+    monkeypatch.setattr(PackedLinear, "_product", packed_kernel_up_to(5))
+    assert summation.row_window(model) == (1, 5)
+    for _ in range(2):  # asked again, what was found before has no say
+        summation.limit_rows(model)
+        assert [layer.most_rows for layer in model] == [5, 5]
+        assert summation.row_window(model) == (1, None)
+    features = torch.randn(2, 9, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
+    together = model(features)
+    assert together.shape == (2, 9, 7)
+    for index, row in enumerate(features.flatten(0, 1)):
+        assert torch.equal(together.flatten(0, 1)[index], model(row[None])[0])
+
+
+def test_packed_layers_compute_no_more_rows_at_a_time_than_were_asked(monkeypatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 48), torch.nn.Linear(48, 7))
+    assert pack_linears(model) == 2
+    monkeypatch.setattr(PackedLinear, "_product", packed_kernel_up_to(1 << 20))
+    monkeypatch.setattr(summation, "LARGE", 1000)
+    summation.limit_rows(model)
+    assert [layer.most_rows for layer in model] == [summation.FEW_WIDTHS[-1], summation.WIDTHS[-1]]
+
+
 def test_conv1d_is_asked() -> None:
     conv = Conv1D(24, 10)
     conv.weight.requires_grad_(False)
-    ((layer, shape, *_),) = summation._kinds(torch.nn.Sequential(conv))
-    assert type(layer) is Conv1D and shape == (24, 10) and not torch.equal(layer.weight, conv.weight)
+    (kind,) = summation._kinds(torch.nn.Sequential(conv))
+    assert type(kind.layer) is Conv1D and kind.key.shape == (24, 10)
+    assert not torch.equal(kind.layer.weight, conv.weight)
     assert summation.row_window(torch.nn.Sequential(conv))[0] <= summation.USUAL
 
 

@@ -4,7 +4,8 @@ A forward of 1 to 32 tokens is bound by reading the weights. The general matrix 
 few rows: on a CPU with AVX2 two rows cost it twice as much as one, where oneDNN's kernel over weights that are laid
 out for it takes a tenth more (benchmarks/forward_width.py prints the table). Its sum over the input features also
 runs in one order whatever the number of rows, so a row's result has the same bits at any width (`invariant.py`
-checks this on the machine at hand and doesn't take it for granted).
+checks this on the machine at hand and doesn't take it for granted). On processors with tile products (AMX) it doesn't:
+from 33 rows on some sizes sum in another order, so more rows than that are computed in several pieces there.
 
 The swap is for plain steps and verified steps alike: a target has one kind of linear layer.
 """
@@ -23,16 +24,30 @@ PACKED_FOR_ROWS = 16
 
 
 class PackedLinear(nn.Module):
-    """`torch.nn.Linear` over a packed weight: input [..., in_features] to [..., out_features], no gradients."""
+    """`torch.nn.Linear` over a packed weight: input [..., in_features] to [..., out_features], no gradients.
+
+    most_rows: more are computed in pieces of one size or nearly; None for as many as there are. See
+    `summation.limit_rows`.
+    """
+
+    most_rows: int | None = None
 
     def __init__(self, weight: torch.Tensor, bias: nn.Parameter | None) -> None:
         """weight: [out_features, in_features]."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
+        self.dtype = weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR_ROWS)
         self.bias = bias
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        if self.most_rows is not None and features.numel() > self.most_rows * self.in_features:
+            rows = features.reshape(-1, self.in_features)
+            pieces = rows.tensor_split(-(-rows.shape[0] // self.most_rows))
+            return torch.cat([self._product(piece) for piece in pieces]).view(*features.shape[:-1], self.out_features)
+        return self._product(features)
+
+    def _product(self, features: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(features, self.packed, self.bias, "none", [], "")
         return out
 
@@ -43,16 +58,15 @@ class PackedLinear(nn.Module):
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Is there a packed kernel for narrow forwards, one whose bits depend on the number of rows no more than torch's?
 
-    In float32 always. In bfloat16 on processors with vector products of bfloat16 alone: there the packed kernel sums
-    one row in another order than several, as torch's own does (`summation.py` asks). On those with tile products (AMX)
-    torch's own is as fast, and the packed kernel's bits change with wide forwards (Xeon, torch 2.11).
+    In float32 always. In bfloat16 on processors with products of bfloat16: with vector products alone the packed kernel
+    sums one row in another order than several, with tile products hundreds in another than few, and so does torch's own
+    (`summation.py` asks).
     """
     onednn: Any = torch.backends.mkldnn
     if device.type != "cpu" or not onednn.is_available():
         return False
     if dtype == torch.bfloat16:
-        flags = cpu_flags()
-        return "avx512_bf16" in flags and "amx_bf16" not in flags
+        return "avx512_bf16" in cpu_flags()
     return dtype == torch.float32
 
 
@@ -61,7 +75,8 @@ def should_pack(dtype: torch.dtype, device: torch.device, invariant: bool) -> bo
 
     Float32: without AVX-512 the packed product takes 10 to 45 % less time at every width. With it, torch's own is as
     fast from 2 rows on and 15 % faster for one, so packing is left to invariant execution, which needs it. Bfloat16
-    (EPYC with AVX-512, one thread): 10 % less for one row, 30 to 40 % less for 2 to 9.
+    (EPYC with AVX-512, one thread): 10 % less for one row, 30 to 40 % less for 2 to 9; with AMX (Xeon, torch 2.13, one
+    thread) a third less for 1 to 32.
     """
     if not can_pack(dtype, device):
         return False

@@ -32,7 +32,7 @@ from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import ExactShapes, Shapes
 from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
-from draftproof.targets.summation import attention_agrees, row_window, spreads
+from draftproof.targets.summation import attention_agrees, limit_rows, row_window, spreads
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -174,8 +174,10 @@ class HFTarget:
         return self._is_static
 
     def row_window(self) -> tuple[int, int | None]:
-        """See `summation.py`: of all products that a forward runs."""
-        return row_window(self.model, () if self._runner.lean is None else self._runner.lean.products)
+        """See `summation.py`: of all products that a forward runs, packed ones limited to rows of one order."""
+        products = () if self._runner.lean is None else self._runner.lean.products
+        limit_rows(self.model, products)
+        return row_window(self.model, products)
 
     def attention_agrees(self, query_step: int) -> bool:
         """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""

@@ -7,7 +7,7 @@ and another order gives other bits nearly everywhere.
 
 - `row_window` asks the model's own linear layers, kind by kind, from how many rows to how many a row's result doesn't
   depend on how many there are. Kernels for a single row often sum differently from those for many, and these from
-  those for hundreds.
+  those for hundreds. `limit_rows` has packed layers compute as many rows at a time as sum in one order.
 - `attention_agrees` asks attention for the same, over numbers of queries and key lengths.
 - `spreads` asks it whether a sum stays the same when keys lie further on (`branches.py`).
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -52,6 +53,30 @@ NUM_MOVED: Final = 16
 """Queries that are asked whether chunks move: where another order is possible, one in ten or twenty shows it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What kernels choose by. shape: [out_features, in_features]."""
+
+    kind: type[nn.Module]
+    shape: tuple[int, int]
+    biased: bool
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A layer with weights that cancel."""
+
+    layer: Any
+    key: Key
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of rows that it is asked with."""
+        return FEW_WIDTHS if self.key.shape[0] * self.key.shape[1] > LARGE else WIDTHS
+
+
 @torch.no_grad()
 def row_window(model: Any, products: Sequence[nn.Module] = ()) -> tuple[int, int | None]:
     """Between which numbers of rows, `USUAL` among them, no linear layer's result depends on it; None: up to any.
@@ -60,21 +85,40 @@ def row_window(model: Any, products: Sequence[nn.Module] = ()) -> tuple[int, int
     Layers of other kinds than `torch.nn.Linear`, its replacements here and transformers' Conv1D are not asked.
     """
     least, most = 1, WIDTHS[-1]
-    for layer, shape, dtype, device in _kinds(model, products):
-        widths = FEW_WIDTHS if shape[0] * shape[1] > LARGE else WIDTHS
-        features = _cancelling(widths[-1], shape[1], dtype, device, opposite=False)
-        expected = torch.cat([layer(part) for part in torch.split(features, USUAL)])
-        for width in reversed([width for width in widths if least <= width < USUAL]):
-            if not torch.equal(layer(features[:width]), expected[:width]):
-                least = width + 1
-                break
-        agreed = USUAL
-        for width in (width for width in widths if USUAL < width <= most):
-            if not torch.equal(layer(features[:width]), expected[:width]):
-                most = agreed
-                break
-            agreed = width
+    for kind in _kinds(model, products):
+        least, most = _window(kind, least, most)
     return least, most if most < WIDTHS[-1] else None
+
+
+@torch.no_grad()
+def limit_rows(model: Any, products: Sequence[nn.Module] = ()) -> None:
+    """Let each packed layer compute as many rows at a time as were asked and sum in one order."""
+    limits = {}
+    for module in _products(model, products):
+        if type(module) is PackedLinear:
+            module.most_rows = None
+    for kind in _kinds(model, products):
+        if type(kind.layer) is PackedLinear:
+            _, limits[kind.key] = _window(kind, USUAL, kind.widths[-1])
+    for module in _products(model, products):
+        if type(module) is PackedLinear:
+            module.most_rows = limits[_key_of(module)]
+
+
+def _window(kind: Kind, least: int, most: int) -> tuple[int, int]:
+    """What of the window between `least` and `most` rows agrees; what wasn't asked is left as it is."""
+    features = _cancelling(kind.widths[-1], kind.key.shape[1], kind.key.dtype, kind.key.device, opposite=False)
+    expected = torch.cat([kind.layer(part) for part in torch.split(features, USUAL)])
+    for width in reversed([width for width in kind.widths if least <= width < USUAL]):
+        if not torch.equal(kind.layer(features[:width]), expected[:width]):
+            least = width + 1
+            break
+    agreed = USUAL
+    for width in (width for width in kind.widths if USUAL < width <= most):
+        if not torch.equal(kind.layer(features[:width]), expected[:width]):
+            return least, agreed
+        agreed = width
+    return least, most
 
 
 @torch.no_grad()
@@ -160,40 +204,45 @@ def _attend(given: Asked, num_segments: int, num_queries: int) -> torch.Tensor:
     return attend_stacked(queries, *wide, mask, num_queries, given.scale)
 
 
-def _kinds(
-    model: Any, products: Sequence[nn.Module] = ()
-) -> Iterator[tuple[Any, tuple[int, int], torch.dtype, torch.device]]:
+def _products(model: Any, products: Sequence[nn.Module]) -> Iterator[Any]:
+    """All linear layers that are asked; some of them more than once."""
+    for module in (*model.modules(), *products):
+        found = module.family.product if isinstance(module, FamilyPart) else module
+        if type(found) in (nn.Linear, PackedLinear, Conv1D):
+            yield found
+
+
+def _key_of(module: Any) -> Key:
+    if type(module) is Conv1D:
+        shape = (int(module.weight.shape[1]), int(module.weight.shape[0]))
+    else:
+        shape = (module.out_features, module.in_features)
+    if type(module) is PackedLinear:
+        return Key(PackedLinear, shape, module.bias is not None, module.dtype, torch.device("cpu"))
+    return Key(type(module), shape, module.bias is not None, module.weight.dtype, module.weight.device)
+
+
+def _kinds(model: Any, products: Sequence[nn.Module] = ()) -> Iterator[Kind]:
     """One layer of each kind and size that the model has, over weights whose rows cancel."""
     seen = set()
-    for module in (*model.modules(), *products):
-        if isinstance(module, FamilyPart):
-            module = module.family.product
-        if type(module) is nn.Linear or type(module) is PackedLinear:
-            shape = (module.out_features, module.in_features)
-        elif type(module) is Conv1D:
-            shape = (int(module.weight.shape[1]), int(module.weight.shape[0]))
-        else:
-            continue
-        biased = module.bias is not None
-        some = module.bias if type(module) is PackedLinear and biased else next(module.parameters(), None)
-        dtype = torch.float32 if some is None else some.dtype
-        device = torch.device("cpu") if some is None else some.device
-        kind = (type(module), shape, biased, dtype, device)
-        if kind not in seen:
-            seen.add(kind)
-            yield _twin(module, shape, dtype, device), shape, dtype, device
+    for module in _products(model, products):
+        key = _key_of(module)
+        if key not in seen:
+            seen.add(key)
+            yield Kind(_twin(module, key), key)
 
 
-def _twin(module: Any, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Any:
+def _twin(module: Any, key: Key) -> Any:
     """The layer with other weights and a bias of zero."""
+    shape, dtype, device = key.shape, key.dtype, key.device
     num_distinct = min(shape[0], DISTINCT_OUTPUTS)
     weight = _cancelling(num_distinct, shape[1], dtype, device, opposite=True)
     weight = weight.repeat(-(-shape[0] // num_distinct), 1)[: shape[0]]
-    bias = None
-    if module.bias is not None:
-        bias = nn.Parameter(torch.zeros(shape[0], dtype=dtype, device=device), requires_grad=False)
+    bias = nn.Parameter(torch.zeros(shape[0], dtype=dtype, device=device), requires_grad=False) if key.biased else None
     if type(module) is PackedLinear:
-        return PackedLinear(weight, bias)
+        packed = PackedLinear(weight, bias)
+        packed.most_rows = module.most_rows
+        return packed
     twin = copy(module)
     weight = weight.T.contiguous() if type(module) is Conv1D else weight
     twin._parameters = {"weight": nn.Parameter(weight, requires_grad=False), "bias": bias}
