@@ -34,6 +34,7 @@ from draftproof.sampling.presets import PRESETS
 from draftproof.sampling.processed import processed
 from draftproof.sampling.resolve import resolve
 from draftproof.sampling.row_params import RowParams
+from draftproof.sampling.steps import Step
 from draftproof.sampling.to_law import finite_max
 
 _DTYPES: Final = {"float32": torch.float32, "float64": torch.float64}
@@ -97,6 +98,10 @@ class SamplerChain:
         Such a row's law is the same if tokens are renamed, and tokens that it gives -inf may as well be left out.
         """
         return not self.preset.plan(params).changes and not any(params.is_set(name) for name in _LOOKING_AT_IDS)
+
+    def is_softmax(self, params: RowParams) -> bool:
+        """Is the law a softmax at the request's temperature, and no more?"""
+        return self.is_blind_to_ids(params) and self.preset.plan(params).filters == (Step.TEMPERATURE,)
 
     @overload
     def laws(

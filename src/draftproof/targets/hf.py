@@ -29,7 +29,7 @@ from draftproof.targets.memory import plan_columns
 from draftproof.targets.recurrent.functions import install
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
-from draftproof.targets.shapes import ExactShapes, Shapes
+from draftproof.targets.shapes import KEY_STEP, ExactShapes, Shapes
 from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
 from draftproof.targets.summation import attention_agrees, limit_rows, row_window, spreads
@@ -213,10 +213,13 @@ class HFTarget:
         return not self.is_recurrent
 
     def num_branches(self, slot: int, num_entries: int) -> int | None:
-        """Under invariant execution on a CPU, those that fit in place: see `branches.py`."""
+        """Under invariant execution on a CPU, those that fit in place: see `branches.py`. Where no branch ever does, as
+        with AMX, trees are planned for copies, which are cheap there."""
         start, rooms = self.length(slot), self._runner.rooms
         first, last = (self.shapes.key_length(start + more) for more in (0, num_entries - 1))
         if rooms is None or first is None or last is None or self.shapes.num_tokens is not None:
+            return None
+        if not rooms(KEY_STEP, KEY_STEP):
             return None
         return num_branches(start, num_entries, rooms(first, last))
 

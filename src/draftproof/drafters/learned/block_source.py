@@ -1,7 +1,9 @@
 """Laws for trees from a block drafter whose slots see the token before: DSpark, DFlash 2, Domino. One pass a draft.
 
 The backbone runs once for each draft. A node's law is its slot's logits, corrected after the node's own token and, for
-recurrent heads, after the state that its path has left: a small product for each node, and no further pass.
+recurrent heads, after the state that its path has left: a small product for each node, and no further pass. Where the
+tree's laws only rank candidates, and the correction depends on the token alone, it is over a list of likely tokens
+(`short_lists.py`).
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from draftproof.core import ROOT, Draft, Law
 from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned.short_lists import Bias, ShortLists
 from draftproof.drafters.learned.turn import Turn
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.source import DrafterSource
@@ -25,10 +29,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Block:
-    """One request's slots: hidden [n, hidden], logits [n, V]; and the turn that each node's law came from."""
+    """One request's slots: hidden [n, hidden], logits [n, V]; and the turn that each node's law came from, or lists."""
 
     hidden: torch.Tensor
     logits: torch.Tensor
+    lists: ShortLists | None
     turns: dict[int, Turn] = field(default_factory=dict)
 
 
@@ -41,6 +46,7 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         super().__init__(drafter)
         self.max_depth = drafter.layout.num_drafts
         self._blocks: dict[int, _Block] = {}
+        self._bias: Bias | None = None
 
     @torch.no_grad()
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
@@ -54,12 +60,22 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         hidden = self.drafter._run(going)[:, first : first + longest]
         logits = self.drafter.model.scaled(self.drafter.ends.logits(hidden))
         for turn in going:
-            block = _Block(hidden[turn.row], logits[turn.row], {ROOT: turn})
+            lists = self._lists(turn, logits[turn.row])
+            block = _Block(hidden[turn.row], logits[turn.row], lists, {ROOT: turn})
             self._blocks[turn.request.slot] = block
-        rows = [turn.row for turn in going]
-        laws = self.drafter.slot_laws(0, going, hidden[rows, 0], logits[rows, 0])
-        by_slot = {turn.request.slot: law for turn, law in zip(going, laws, strict=True)}
-        return [by_slot.get(request.slot) for request in requests]
+        found: dict[int, Law | None] = {}
+        others = []
+        for turn in going:
+            lists = self._blocks[turn.request.slot].lists
+            if lists is None:
+                others.append(turn)
+            else:
+                found[turn.request.slot] = lists.root(turn.previous_id)
+        if others:
+            rows = [turn.row for turn in others]
+            laws = self.drafter.slot_laws(0, others, hidden[rows, 0], logits[rows, 0])
+            found |= {turn.request.slot: law for turn, law in zip(others, laws, strict=True)}
+        return [found.get(request.slot) for request in requests]
 
     @torch.no_grad()
     def laws_after(self, trees: Sequence[Growing], num_new: Sequence[int]) -> list[list[Law | None]]:
@@ -68,6 +84,9 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         by_slot: defaultdict[int, list[tuple[int, int, Turn]]] = defaultdict(list)
         for index, (tree, num) in enumerate(zip(trees, num_new, strict=True)):
             block = self._blocks[tree.request.slot]
+            if block.lists is not None:
+                found[index] = self._listed(tree, num, block.lists, len(block.hidden))
+                continue
             for place, node in enumerate(tree.trunk[-num:]):
                 slot = int(tree.depths[node]) + 1
                 if slot < len(block.hidden):
@@ -84,6 +103,38 @@ class BlockSource(DrafterSource["BlockDrafter"]):
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Forgets the blocks."""
         self._blocks = {}
+
+    def _lists(self, turn: Turn, logits: torch.Tensor) -> ShortLists | None:
+        """logits [n, V]: of the turn's slots. None where a node's law is more than its slot's and its token's."""
+        model, look, request = self.drafter.model, self.look, turn.request
+        head = model.markov_head
+        if look is None or head is None or head.kind != "vanilla":
+            return None
+        ids = self.drafter.drawing.softmax_ids(turn, self.drafter.ends.vocab)
+        values = logits.float().cpu().numpy()
+        if ids is None or model.domino is not None or model.candidate_selector is not None:
+            return None
+        if values.shape[1] != len(ids) or not np.isfinite(values.max()):
+            return None
+        if self._bias is None:
+            self._bias = Bias(head)
+        start, slot = len(request.context_ids), request.slot
+        return ShortLists(
+            values, ids, request.row_params.temperature, self._bias, lambda depth, some: look(slot, start + depth, some)
+        )
+
+    def _listed(self, tree: Growing, num_new: int, lists: ShortLists, num_slots: int) -> list[Law | None]:
+        found: list[Law | None] = [None] * num_new
+        by_slot: defaultdict[int, list[int]] = defaultdict(list)
+        nodes = tree.trunk[-num_new:]
+        for place, node in enumerate(nodes):
+            by_slot[int(tree.depths[node]) + 1].append(place)
+        for slot, places in by_slot.items():
+            if slot < num_slots:
+                laws = lists.after(slot, [int(tree.token_ids[nodes[place]]) for place in places])
+                for place, law in zip(places, laws, strict=True):
+                    found[place] = law
+        return found
 
     def _turn(self, tree: Growing, node: int, block: _Block) -> Turn:
         """A turn whose draft is the node's path, with the state that its parent's law has left."""

@@ -58,6 +58,15 @@ class Drawing:
         sizes = [turn.request.row_params.vocab_size for turn in turns]
         return [None if law is None else _renamed(law, ids, size) for law, size in zip(laws, sizes, strict=True)]
 
+    def softmax_ids(self, turn: Turn, vocab: VocabMap | None) -> NDArray[np.int64] | None:
+        """[D] the drafter's tokens, where the law over them is a softmax at the request's temperature and no more."""
+        params = turn.request.row_params
+        if turn.grammar is not None or params.temperature == 0.0 or not self.chain.is_softmax(params):
+            return None
+        if vocab is None:
+            return np.arange(params.vocab_size)
+        return vocab.ascending_ids if self._narrowed(turn, vocab) is not None else None
+
     def _narrowed(self, turn: Turn, vocab: VocabMap) -> RowParams | None:
         """The request's parameters for the drafter's tokens alone, where the law that they give is the same."""
         params, ids = turn.request.row_params, vocab.ascending_ids

@@ -52,6 +52,10 @@ class EightBitLinear(nn.Module):
         out = out.mul_(self._scales) if self._bias is None else torch.addcmul(self._bias, out, self._scales)
         return out.to(features.dtype)
 
+    def dequantised(self) -> torch.Tensor:
+        """[out_features, in_features] what the weights stand for, in float32."""
+        return self._weight * self._scales[:, None]
+
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, 8 bits"
 

@@ -42,6 +42,7 @@ class TreeDrafter:
         self.source, self.builder = source, builder
         self.shares: SharesPolicy = FixedShares(shares or Shares()) if isinstance(shares, Shares | None) else shares
         self.method = source.method
+        source.look = self._powers
         self._scores: dict[int, NoiseScores] = {}
         self._survival: dict[Shares, Survival] = {}
         self._offspring: dict[Shares, Offspring] = {}
@@ -105,6 +106,10 @@ class TreeDrafter:
             )
         known.sharpness, known.num_children = shares.sharpness, num_children
         known.forget_before(len(request.context_ids))
+
+    def _powers(self, slot: int, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
+        scores = self._scores[slot]
+        return scores.powers_at(position, token_ids) if scores.noise_weight else None
 
     def _grow(self, trees: Sequence[Growing]) -> None:
         for round_index in itertools.count():

@@ -28,6 +28,7 @@ from draftproof.errors import ParameterError
 Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
 """([K] token ids, [K] logarithms of their shares), the largest first."""
 _BLOCK: Final = 64
+_NUM_REMEMBERED: Final = 2
 _NO_ID: Final[NDArray[np.int64]] = np.empty(0, dtype=np.int64)
 
 
@@ -53,12 +54,13 @@ class NoiseScores:
         self.noise: Any = noise
         self.noise_weight, self.sharpness, self.num_children = noise_weight, sharpness, num_children
         self._powers: dict[int, NDArray[np.float32]] = {}
+        self._some: dict[int, list[tuple[NDArray[np.int64], NDArray[np.float32]]]] = {}
         self._last: dict[int, tuple[Law, float, int, Ranked]] = {}
         self._scratch: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 
     def forget_before(self, position: int) -> None:
         """Drops what is kept for positions that are committed."""
-        for kept in (self._powers, self._last):
+        for kept in (self._powers, self._some, self._last):
             for old in [known for known in kept if known < position]:
                 del kept[old]
 
@@ -84,13 +86,24 @@ class NoiseScores:
                 self._scratch = np.empty(len(probs), dtype=np.float32)
             scores = np.multiply(probs, self._power(position, len(probs)), out=self._scratch[: len(probs)])
         else:
-            scores = probs * self._raised(self.noise.field_at(Key(Purpose.TARGET, position), token_ids))
+            scores = probs * self.powers_at(position, token_ids)
         best = largest(scores, self.num_children)
         best = best[scores[best] > 0]
         if not len(best):
             return _NO_ID, np.empty(0)
         ids = best if token_ids is None else token_ids[best]
         return ids, self._log_shares(scores, best)
+
+    def powers_at(self, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """[K] what probabilities at these ids are multiplied by, remembered for the last few arrays of a position."""
+        known = self._some.setdefault(position, [])
+        for ids, powers in known:
+            if ids is token_ids:
+                return powers
+        powers = self._raised(self.noise.field_at(Key(Purpose.TARGET, position), token_ids))
+        # The first is often the drafter's whole vocabulary, which is asked for again.
+        self._some[position] = [*known[:1], *known[1:][-_NUM_REMEMBERED:], (token_ids, powers)]
+        return powers
 
     def _log_shares(self, scores: NDArray[Any], best: NDArray[np.int64]) -> NDArray[np.float64]:
         kept = scores[best].astype(np.float64)

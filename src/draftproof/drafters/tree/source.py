@@ -7,12 +7,18 @@ see the token before (DSpark, DFlash 2) computes a conditional; n-gram and suffi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from draftproof.core import Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.growing import Growing
+
+Look = Callable[[int, int, NDArray[np.int64]], NDArray[np.float32] | None]
+"""By slot, position and token ids [D]: what the tree multiplies their probabilities by to rank them, or None."""
 
 
 class Asked(Protocol):
@@ -40,6 +46,8 @@ class LawSource(Asked, Protocol):
     """A round runs a model; otherwise laws are looked up or at hand."""
     log_discount: float
     """Added to a child's log share at each level: what the laws themselves don't know about going wrong."""
+    look: Look | None
+    """Given where laws only rank candidates: those after nodes may then leave out tokens that matter to no rank."""
 
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
         """The law after each request's context; None where nothing can be drafted."""
@@ -62,6 +70,7 @@ class DrafterSource(Generic[Drafting]):
 
     max_depth: int | None = None
     log_discount = 0.0
+    look: Look | None = None
 
     def __init__(self, drafter: Drafting) -> None:
         self.drafter: Drafting = drafter

@@ -1,0 +1,100 @@
+"""Laws for trees over the few tokens that matter, from a block whose slots add a bias after the token before.
+
+A tree that is verified as point masses needs its laws to rank candidates, for nothing else: what is emitted doesn't
+depend on them. So of each slot a list of tokens is kept, those of the largest weight, times the noise's power where the
+tree looks at it, without the bias. A node's law is over the list of its slot, with the bias of the node's own token;
+all other tokens count in its sum without a bias. So a node costs a product of `LENGTH` rows in place of the whole
+vocabulary's.
+Where a request's law is more than a softmax at its temperature (filters, penalties, masks, grammars) there are no
+lists: see `BlockSource`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftproof.core import Law, Sparse
+from draftproof.drafters.learned.eight_bit import EightBitLinear
+from draftproof.drafters.learned.markov import MarkovHead
+from draftproof.drafters.tree.scores import largest
+
+LENGTH: Final = 128
+"""Tokens of a list."""
+
+Powers = Callable[[int, NDArray[np.int64]], NDArray[np.float32] | None]
+"""By slot of the block and token ids [D]: what the noise multiplies their weights by; None where it isn't looked at."""
+
+
+class Bias:
+    """A vanilla Markov head's tables on the host, in float32."""
+
+    def __init__(self, head: MarkovHead) -> None:
+        self._table = head.markov_w1.weight
+        product: Any = head.markov_w2
+        weight = product.dequantised() if isinstance(product, EightBitLinear) else product.weight.detach()
+        self.rows: NDArray[np.float32] = weight.float().cpu().numpy()
+        """[D, rank]: a product with `embedded` is the bias."""
+
+    def embedded(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
+        """[n, rank] after each of the tokens."""
+        found: NDArray[np.float32] = self._table[list(token_ids)].float().cpu().numpy()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    """places [K], ascending, of the drafter's vocabulary, and their ids. scores [K]: over the temperature, less the
+    slot's largest. rows [K, rank]: of the bias. rest: what all others weigh."""
+
+    ids: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    rows: NDArray[np.float32]
+    rest: float
+
+
+class ShortLists:
+    """One draft's slots. logits [n, D] over the token ids [D], ascending; temperature above 0."""
+
+    def __init__(
+        self,
+        logits: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        temperature: float,
+        bias: Bias,
+        powers: Powers,
+    ) -> None:
+        self._logits, self._ids, self._temperature, self._bias, self._powers = logits, ids, temperature, bias, powers
+        self._lists: dict[int, _List] = {}
+
+    def root(self, token_id: int) -> Law:
+        """The law of the first slot, over all of the drafter's tokens. token_id: the context's newest."""
+        scores = self._logits[0] + self._bias.rows @ self._bias.embedded([token_id])[0]
+        scores /= np.float32(self._temperature)
+        weights = np.exp(scores - scores.max())
+        return Sparse(self._ids, weights / weights.sum())
+
+    def after(self, slot: int, token_ids: Sequence[int]) -> list[Law]:
+        """The laws of a slot, the second or a later one, after each of the tokens."""
+        kept = self._lists.get(slot)
+        if kept is None:
+            kept = self._lists[slot] = self._made(slot)
+        bias = self._bias.embedded(token_ids) @ kept.rows.T
+        scores = kept.scores + bias / np.float32(self._temperature)
+        most = np.maximum(scores.max(axis=1, keepdims=True), np.float32(0.0))
+        weights = np.exp(scores - most)
+        totals = weights.sum(axis=1, keepdims=True) + np.float32(kept.rest) * np.exp(-most)
+        return [Sparse(kept.ids, row) for row in weights / totals]
+
+    def _made(self, slot: int) -> _List:
+        scores = self._logits[slot] / np.float32(self._temperature)
+        scores -= scores.max()
+        weights = np.exp(scores)
+        powers = self._powers(slot, self._ids)
+        places = np.sort(largest(weights if powers is None else weights * powers, LENGTH))
+        rest = max(float(weights.sum()) - float(weights[places].sum()), 0.0)
+        return _List(self._ids[places], scores[places], self._bias.rows[places], rest)
