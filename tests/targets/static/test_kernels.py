@@ -9,7 +9,7 @@ from draftproof.targets.base import ScoreRequest
 from draftproof.targets.static import attention, reference
 from draftproof.targets.static.attention import Attention, Shape
 from draftproof.targets.static.following import ChainTables
-from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations
+from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations, placing_of
 from draftproof.targets.static.tables import Bucket, Kind, Tables, num_links, plan_of
 from tests.targets.static.forwards import CASES, LENGTHS
 
@@ -131,6 +131,30 @@ def test_placing(norms, num_heads, kv_heads, dim):
         results.append((query, keys, values))
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize(("num_heads", "kv_heads", "dim", "split"), [(4, 2, 8, 512), (9, 3, 24, 512), (4, 2, 8, 16)])
+def test_attention_that_places_is_both(norms, num_heads, kv_heads, dim, split):
+    """Also where a row's own keys lie in several splits."""
+    source = torch.Generator().manual_seed(18)
+    heads, starts = heads_of(norms, num_heads, kv_heads, dim), (28, 5, 31)
+    requests = [ScoreRequest(slot, tuple(range(count))) for slot, count in enumerate((6, 1, 3))]
+    plan = plan_of(requests, starts, OFFSETS, 8, paths=False)
+    tables = Tables(Bucket(12, 8, 4, 512, Kind.CHAIN, 0, True), DEVICE)
+    tables.fill(plan)
+    attend = Attention(Shape(num_heads, kv_heads, dim, dim, None), tables.bucket, DEVICE, invariant=False)
+    attend.split, attend.num_splits = split, 512 // split
+    joined = torch.randn(12, (num_heads + 2 * kv_heads) * dim, generator=source)
+    cos, sin = torch.randn(12, dim, generator=source), torch.randn(12, dim, generator=source)
+    cached = torch.randn(2, kv_heads, 2048, dim, generator=source)
+    (keys, values), (own_keys, own_values) = cached.clone(), cached.clone()
+    query = TorchOperations().place(joined, heads, cos, sin, tables.columns, keys, values)
+    expected = reference.attend(query, keys, values, tables, 0.3, None)
+    found = attend.launch(joined, own_keys, own_values, tables, 0.3, placing_of(heads, cos, sin))
+    torch.testing.assert_close(found[:10], expected[:10], rtol=0, atol=2e-6)
+    torch.testing.assert_close(own_keys, keys, rtol=0, atol=2e-6)
+    assert torch.equal(own_values, values)
 
 
 @pytest.mark.parametrize("adds", [False, True])

@@ -46,15 +46,29 @@ def power_of_two(value: int) -> int:
     return 1 << max(value - 1, 0).bit_length()
 
 
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """What a joined projection is normed and rotated with: cos and sin [tokens, dim]; weight and eps of the norms of
+    queries and of keys, or none."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    norms: tuple[tuple[torch.Tensor, float], tuple[torch.Tensor, float]] | None
+
+
 class Attention:
     """Attention of all layers of one shape in forwards of one bucket.
 
-    invariant: splits and tiles don't depend on the bucket.
+    invariant: splits and tiles don't depend on the bucket. is_whole: no request is cut into several rows.
     """
 
-    def __init__(self, shape: Shape, bucket: Bucket, device: torch.device, *, invariant: bool) -> None:
+    def __init__(
+        self, shape: Shape, bucket: Bucket, device: torch.device, *, invariant: bool, is_whole: bool = False
+    ) -> None:
         self.shape, self.bucket = shape, bucket
         self._uses_kernel = device.type == "cuda"
+        self.places = self._uses_kernel and is_whole and bucket.kind == Kind.CHAIN and not invariant
+        """Can the kernel place queries, keys and values itself? Under `invariant` other rows' sums would differ."""
         width = most_tokens(shape.groups) if invariant else bucket.width
         self.block_m = max(power_of_two(width * shape.groups), LEAST_QUERIES)
         self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket, self.block_m)
@@ -69,13 +83,22 @@ class Attention:
         return self.launch(query, keys, values, tables, scale)
 
     def launch(
-        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        tables: Tables,
+        scale: float,
+        placing: Placing | None = None,
     ) -> torch.Tensor:
-        """The kernel."""
+        """The kernel. placing: given, `query` is the joined projection, of which keys and values are placed, too."""
         # Imported where it is needed: Triton is there on machines with a GPU alone.
         from draftproof.targets.static.device.attention import merge_kernel, split_kernel
 
         shape, bucket = self.shape, self.bucket
+        none = (query, 0.0)
+        cos, sin, norms = (query, query, None) if placing is None else (placing.cos, placing.sin, placing.norms)
+        (query_norm, query_eps), (key_norm, key_eps) = norms or (none, none)
         out = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
         padded = max(power_of_two(shape.value_dim), LEAST_QUERIES)
         parts = query.shape[0] * shape.num_heads * self.num_splits if self.num_splits > 1 else 1
@@ -90,9 +113,11 @@ class Attention:
         }
         split_kernel[(bucket.num_rows, shape.kv_heads, self.num_splits)](
             query, keys, values, tables.rows, tables.positions, tables.links, out, sums, stats,
-            scale * LOG2_E, self.num_splits, keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+            cos, sin, query_norm, key_norm, query_eps, key_eps,
+            scale * LOG2_E, self.num_splits, query.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
             **sizes, DIM=shape.key_dim, DIM_PADDED=max(power_of_two(shape.key_dim), LEAST_QUERIES),
             BLOCK_M=self.block_m, BLOCK_N=min(64, self.split), KIND=int(bucket.kind), MERGES=self.num_splits > 1,
+            PLACES=placing is not None, NORMS=norms is not None, TOKENS=bucket.width if placing is not None else 1,
             LINKS=max(bucket.num_links, 1), WINDOW=shape.window or 0,
             PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
         )  # fmt: skip

@@ -5,12 +5,17 @@ A program of `split_kernel` takes a row of the tables, a key head and a split of
 sum acc = sum exp2(s - m) · v; `merge_kernel` brings the splits together in their order. A key that a query doesn't see
 adds an exact zero, and splits begin at fixed places, so a query's result doesn't depend on how many more keys the
 forward reads, nor on the other queries of its row.
+
+PLACES: the queries come as the joined projection that `place_kernel` takes, and the row's own keys and values are
+placed by the program that reads them; only where no other row reads them in the same forward.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
+
+from draftproof.targets.static.device.placing import turned
 
 CHAIN = tl.constexpr(0)
 TREE = tl.constexpr(1)
@@ -61,10 +66,34 @@ def _visible(
 
 
 @triton.jit
+def _place(
+    joined_ptr, keys_ptr, values_ptr, cos_ptr, sin_ptr, norm_ptr, eps, first, count, offset, base, begin, end, head,
+    row_size, key_stride, value_stride,
+    HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, NORMS: tl.constexpr,
+    TOKENS: tl.constexpr,
+):  # fmt: skip
+    """Keys and values of the row's own tokens in [begin, end), into the cache, for this program to read."""
+    tokens = tl.arange(0, TOKENS)
+    own = base + tokens
+    known = (tokens < count) & (own >= begin) & (own < end)
+    sources = (first + tokens) * row_size + (HEADS + head) * DIM
+    key = turned(joined_ptr, sources, first + tokens, known, norm_ptr, eps, cos_ptr, sin_ptr, DIM, PADDED, NORMS)
+    dims = tl.arange(0, PADDED)
+    mask = known[:, None] & (dims < DIM)[None, :]
+    value = tl.load(joined_ptr + (sources + HEADS // GROUPS * DIM)[:, None] + dims[None, :], mask=mask)
+    columns = (offset + own).to(tl.int64)[:, None]
+    tl.store(keys_ptr + columns * key_stride + dims[None, :], key, mask=mask)
+    tl.store(values_ptr + columns * value_stride + dims[None, :], value, mask=mask)
+    tl.debug_barrier()
+
+
+@triton.jit
 def split_kernel(
     query_ptr, keys_ptr, values_ptr, rows_ptr, positions_ptr, links_ptr, out_ptr, sums_ptr, stats_ptr,
-    scale, num_splits, key_head_stride, key_stride, value_head_stride, value_stride,
+    cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, query_eps, key_eps,
+    scale, num_splits, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, DIM_PADDED: tl.constexpr,
+    PLACES: tl.constexpr, NORMS: tl.constexpr, TOKENS: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     SPLIT: tl.constexpr, MERGES: tl.constexpr, KIND: tl.constexpr, LINKS: tl.constexpr, WINDOW: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -81,10 +110,21 @@ def split_kernel(
         valid = places < count
         dims = tl.arange(0, DIM_PADDED)
         value_dims = tl.arange(0, VALUE_PADDED)
-        query = tl.load(
-            query_ptr + ((first + places) * HEADS + heads)[:, None] * DIM + dims[None, :],
-            mask=valid[:, None] & (dims < DIM)[None, :], other=0.0,
-        )  # fmt: skip
+        if PLACES:
+            query = turned(
+                query_ptr, (first + places) * row_size + heads * DIM, first + places, valid,
+                query_norm_ptr, query_eps, cos_ptr, sin_ptr, DIM, DIM_PADDED, NORMS,
+            )  # fmt: skip
+            _place(
+                query_ptr, keys_ptr + head * key_head_stride, values_ptr + head * value_head_stride,
+                cos_ptr, sin_ptr, key_norm_ptr, key_eps, first, count, offset, base, begin, begin + SPLIT, head,
+                row_size, key_stride, value_stride, HEADS, GROUPS, DIM, DIM_PADDED, NORMS, TOKENS,
+            )  # fmt: skip
+        else:
+            query = tl.load(
+                query_ptr + ((first + places) * HEADS + heads)[:, None] * DIM + dims[None, :],
+                mask=valid[:, None] & (dims < DIM)[None, :], other=0.0,
+            )  # fmt: skip
         own = tl.load(positions_ptr + first + places, mask=valid, other=0)
         peak = tl.full([BLOCK_M], float("-inf"), tl.float32)
         mass = tl.zeros([BLOCK_M], tl.float32)
