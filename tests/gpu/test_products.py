@@ -23,7 +23,7 @@ def linear(size, depth, seed, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("num_tokens", [1, 16, 40, 64])
+@pytest.mark.parametrize("num_tokens", [1, 16, 40, 64, 128])
 def test_parts_and_gates_are_exact(num_tokens, dtype):
     operations, states = KernelOperations(), drawn(num_tokens, 3072, seed=1, dtype=dtype)
     down = linear(2048, 3072, 2, dtype)
@@ -40,3 +40,46 @@ def test_parts_and_gates_are_exact(num_tokens, dtype):
     assert (products.gated_tiling(gate_up, states) is None) == (num_tokens > products.MOST_GATED)
     joined = (states.double() @ gate_up.weight.double().T).to(dtype)
     assert torch.equal(operations.gated(gate_up, states), operations.gate(joined))
+
+
+def wave(device_columns: int) -> int:
+    """Columns of gate that are one wave of tiles, the last of which ends early."""
+    processors = torch.cuda.get_device_properties("cuda").multi_processor_count
+    return products.WIDE_COLUMNS * processors - device_columns
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_tokens", [17, 64, 100, 128, 200, 256])
+def test_gates_of_more_tokens_are_exact(num_tokens, dtype):
+    if not products._has_gluon():
+        pytest.skip("another release of Triton")
+    operations, size = KernelOperations(), wave(40)
+    states, gate_up = drawn(num_tokens, 640, seed=6, dtype=dtype), linear(2 * size, 640, 7, dtype)
+    found = products.wide_rows(gate_up, states)
+    assert found is not None and (found[1] >= num_tokens)
+    joined = (states.double() @ gate_up.weight.double().T).to(dtype)
+    expected = operations.gate(joined)
+    assert torch.equal(operations.gated(gate_up, states), expected)
+    swapped = torch.cat(gate_up.weight.detach().chunk(2)[::-1])
+    assert not torch.equal(products.gated_wide(states, swapped, found[1]), expected)
+
+
+def test_a_row_of_a_wide_gate_has_the_same_bits_whatever_the_others_are():
+    if not products._has_gluon():
+        pytest.skip("another release of Triton")
+    generator = torch.Generator("cuda").manual_seed(8)
+    size = wave(0)
+    gate_up = nn.Linear(1024, 2 * size, bias=False, device="cuda", dtype=torch.bfloat16)
+    gate_up.weight.data.normal_(0.0, 0.03, generator=generator)
+    states, others = (torch.randn(128, 1024, generator=generator, device="cuda").bfloat16() for _ in range(2))
+    others[7] = states[7]
+    found, again = (KernelOperations().gated(gate_up, rows) for rows in (states, others))
+    assert torch.equal(found[7], again[7]) and not torch.equal(found, again)
+    gate, up = (states.float() @ gate_up.weight.float().T).bfloat16().float().chunk(2, dim=1)
+    torch.testing.assert_close(found.float(), torch.nn.functional.silu(gate) * up, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("size", [4096, 14336])
+def test_tiles_that_are_no_wave_are_left_to_the_library(size):
+    gate_up = nn.Linear(64, 2 * size, bias=False, device="cuda", dtype=torch.bfloat16)
+    assert products.wide_rows(gate_up, drawn(64, 64, seed=9, dtype=torch.bfloat16)) is None

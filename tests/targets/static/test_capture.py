@@ -39,13 +39,14 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, StaticSteps]:
     return target, steps
 
 
-def test_a_bucket_is_captured_once_and_replayed(steps):
+def test_a_bucket_is_captured_when_it_is_needed_again_and_then_replayed(steps):
     target, static = steps
     first = scored(target, [ScoreRequest(0, tuple(IDS[:3]))])
-    second = scored(target, [ScoreRequest(0, tuple(IDS[:3]))])
-    assert torch.equal(first, second)
     (step,) = static._steps.values()
-    assert step.graph.num_replays == 2
+    assert step.graph is None and step.logits is None
+    for num_replays in (1, 2):
+        assert torch.equal(scored(target, [ScoreRequest(0, tuple(IDS[:3]))]), first)
+        assert step.graph.num_replays == num_replays
     scored(target, [ScoreRequest(0, tuple(IDS[:4]))])
     assert len(static._steps) == 1
 
@@ -53,17 +54,18 @@ def test_a_bucket_is_captured_once_and_replayed(steps):
 def test_graphs_beyond_the_budget_are_dropped_the_oldest_first(steps, monkeypatch):
     target, static = steps
     monkeypatch.setattr(static_steps, "GRAPH_MEMORY", 250)
-    for count in (1, 4, 8):
+    for count in (1, 1, 4, 4, 8, 8):
         scored(target, [ScoreRequest(0, tuple(IDS[:count]))])
     assert [bucket.num_tokens for bucket in static._steps] == [4, 8]
-    scored(target, [ScoreRequest(0, tuple(IDS[:4]))])
-    scored(target, [ScoreRequest(0, tuple(IDS[:1]))])
+    for count in (4, 1, 1):
+        scored(target, [ScoreRequest(0, tuple(IDS[:count]))])
     assert [bucket.num_tokens for bucket in static._steps] == [4, 1]
 
 
 def test_wide_forwards_are_not_captured(steps):
     target, static = steps
-    scored(target, [ScoreRequest(0, tuple(IDS[:300]))])
+    for _ in range(2):
+        scored(target, [ScoreRequest(0, tuple(IDS[:300]))])
     (step,) = static._steps.values()
     assert step.graph is None
 

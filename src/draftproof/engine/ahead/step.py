@@ -62,6 +62,7 @@ class AheadStep:
         self._report = torch.zeros(num_requests, 2 + self.width + num_drafts, dtype=torch.int32, device=device)
         self._captures = device.type == "cuda"
         self._graph: Any = None
+        self._num_runs = 0
         self._pool = pool
         self._hosts = [torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=self._captures) for _ in range(2)]
         cuda: Any = torch.cuda
@@ -101,9 +102,13 @@ class AheadStep:
 
     @torch.no_grad()
     def launch(self) -> int:
-        """Start one run; `read` of what this returns waits for it. At most two may be unread."""
-        if self._captures and self._graph is None:
+        """Start one run; `read` of what this returns waits for it. At most two may be unread.
+
+        The first run is call by call: a length that is tried once isn't worth a graph.
+        """
+        if self._captures and self._graph is None and self._num_runs:
             self._capture()
+        self._num_runs += 1
         if self._graph is not None:
             self._graph.replay()
         else:
@@ -153,14 +158,8 @@ class AheadStep:
         starts += num_accepted + 1
 
     def _capture(self) -> None:
-        """A first run compiles kernels and makes workspaces, which a capture must not; its steps are then undone."""
+        """A first run has compiled kernels and made workspaces, which a capture must not."""
         cuda: Any = torch.cuda
-        kept, stream = self._state.clone(), cuda.Stream()
-        stream.wait_stream(cuda.current_stream())
-        with cuda.stream(stream):
-            self._run()
-            self._state.copy_(kept)
-        cuda.current_stream().wait_stream(stream)
         graph = cuda.CUDAGraph()
         try:
             with cuda.graph(graph, pool=self._pool):

@@ -8,14 +8,16 @@ from typing import Any, Final
 import torch
 
 from draftproof.targets.static import reference
-from draftproof.targets.static.tables import Bucket, Tables
+from draftproof.targets.static.tables import Bucket, Kind, Tables
 
 LOG2_E: Final = 1.4426950408889634
 LEAST_QUERIES: Final = 16
 """Of a matrix product on the device."""
 MOST_QUERIES: Final = 64
 """Queries of a row, heads that share a key head counted: longer runs are cut into several rows."""
-INVARIANT_SPLIT: Final = 256
+INVARIANT_SPLIT: Final = 128
+MERGED_TOGETHER: Final = 8
+"""Splits of a merging program's step."""
 BUSY: Final = 528
 """Programs that keep a device busy: four on each of 132 processors."""
 
@@ -67,12 +69,17 @@ class Attention:
     ) -> None:
         self.shape, self.bucket = shape, bucket
         self._uses_kernel = device.type == "cuda"
-        self.places = self._uses_kernel and is_whole and bucket.kind == Kind.CHAIN and not invariant
-        """Can the kernel place queries, keys and values itself? Under `invariant` other rows' sums would differ."""
+        # A norm's sum in another kernel may have another order: under `invariant` all forwards place alike.
+        self._may_place = is_whole and bucket.kind == Kind.CHAIN and not invariant
         width = most_tokens(shape.groups) if invariant else bucket.width
         self.block_m = max(power_of_two(width * shape.groups), LEAST_QUERIES)
         self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket, self.block_m)
         self.num_splits = -(-bucket.num_keys // self.split)
+
+    @property
+    def places(self) -> bool:
+        """Does the kernel place queries, keys and values itself?"""
+        return self._uses_kernel and self._may_place
 
     def __call__(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
@@ -114,17 +121,19 @@ class Attention:
         split_kernel[(bucket.num_rows, shape.kv_heads, self.num_splits)](
             query, keys, values, tables.rows, tables.positions, tables.links, out, sums, stats,
             cos, sin, query_norm, key_norm, query_eps, key_eps,
-            scale * LOG2_E, self.num_splits, query.stride(0), keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+            scale * LOG2_E, self.num_splits, query.stride(0), keys.stride(0), keys.stride(1),
+            values.stride(0), values.stride(1),
             **sizes, DIM=shape.key_dim, DIM_PADDED=max(power_of_two(shape.key_dim), LEAST_QUERIES),
             BLOCK_M=self.block_m, BLOCK_N=min(64, self.split), KIND=int(bucket.kind), MERGES=self.num_splits > 1,
-            PLACES=placing is not None, NORMS=norms is not None, TOKENS=bucket.width if placing is not None else 1,
+            PLACES=placing is not None, NORMS=norms is not None, TOKENS=power_of_two(-(-self.block_m // shape.groups)),
             LINKS=max(bucket.num_links, 1), WINDOW=shape.window or 0,
             PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
         )  # fmt: skip
         if self.num_splits > 1:
             merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
-                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=4
-            )
+                tables.rows, out, sums, stats, self.num_splits, **sizes,
+                TOGETHER=MERGED_TOGETHER, num_warps=4,
+            )  # fmt: skip
         return out
 
 

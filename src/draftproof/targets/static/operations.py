@@ -189,7 +189,10 @@ class KernelOperations(Operations):
 
     def gated(self, product: Product, states: torch.Tensor) -> torch.Tensor:
         found = products.gated_tiling(product, states)
-        return super().gated(product, states) if found is None else products.gated(states, *found)
+        if found is not None:
+            return products.gated(states, *found)
+        wide = products.wide_rows(product, states)
+        return super().gated(product, states) if wide is None else products.gated_wide(states, *wide)
 
     def gate(self, joined: torch.Tensor) -> torch.Tensor:
         from draftproof.targets.static.device.layer import gate_kernel

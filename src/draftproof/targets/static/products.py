@@ -38,10 +38,14 @@ class Tiling:
         return size % self.columns == 0 and depth % (self.depth * self.splits) == 0
 
 
-MOST_SPLIT: Final = 64
+MOST_SPLIT: Final = 128
 """Tokens of a product in shares."""
 MOST_GATED: Final = 16
-"""Tokens of a product with its gate."""
+"""Tokens of a product with its gate, each tile of both in registers."""
+WIDE_STAGES: Final = {64: 7, 128: 5, 256: 4}
+"""Rows of a tile of more tokens, and as many buffers as there is room for."""
+WIDE_COLUMNS: Final = 96
+LEAST_WAVE: Final = 0.9
 LEAST_SIZE: Final = 2048
 """Rows of a weight, below which there are too few tiles."""
 
@@ -65,6 +69,46 @@ def gated(states: torch.Tensor, weight: torch.Tensor, tiling: Tiling) -> torch.T
     size = weight.shape[0] // 2
     out = states.new_empty(states.shape[0], size)
     _launch(states, weight.view(2, size, -1), out, size, tiling, is_gated=True)
+    return out
+
+
+def wide_rows(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, int] | None:
+    """For the gate of a product of more tokens: the weight, and rows of a tile. None where tiles aren't one full wave.
+
+    A wave is as many tiles as the device has processors.
+    """
+    rows = max(power_of_two(len(states)), min(WIDE_STAGES))
+    weight = _weight(product, states, max(WIDE_STAGES)) if len(states) > MOST_GATED else None
+    if weight is None or not _has_gluon():
+        return None
+    size, depth = weight.shape[0] // 2, weight.shape[1]
+    tiles, wave = -(-size // WIDE_COLUMNS), torch.cuda.get_device_properties(weight.device).multi_processor_count
+    fits = size % 8 == 0 and depth % 64 == 0
+    return (weight, rows) if fits and LEAST_WAVE * wave <= tiles <= wave else None
+
+
+def gated_wide(states: torch.Tensor, weight: torch.Tensor, rows: int) -> torch.Tensor:
+    """As `gated`, by tiles of `rows` tokens and 96 columns."""
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    from draftproof.targets.static.device.gated import gated_kernel
+
+    (num_tokens, depth), size = states.shape, weight.shape[0] // 2
+    out = states.new_empty(num_tokens, size)
+    # Turns of eight rows of gate and of up.
+    turns = weight.view(2, size // 8, 8, depth).transpose(0, 1)
+
+    def described(tensor: torch.Tensor, block: list[int]) -> Any:
+        layout = gl.NVMMASharedLayout(min(2 * block[-1], 128), 16, rank=len(block))
+        return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
+
+    grid = (-(-num_tokens // rows) * -(-size // WIDE_COLUMNS),)
+    gated_kernel[grid](
+        described(states, [rows, 64]), described(turns, [8, 2, 8, 64]), described(turns, [4, 2, 8, 64]),
+        described(out, [rows, 64]), described(out, [rows, 32]), num_tokens, depth,
+        ROWS=rows, STAGES=WIDE_STAGES[rows], num_warps=8,
+    )  # fmt: skip
     return out
 
 
@@ -112,3 +156,11 @@ def _weight(product: Any, states: torch.Tensor, most: int) -> torch.Tensor | Non
 @lru_cache
 def _has_descriptors(device: torch.device) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@lru_cache
+def _has_gluon() -> bool:
+    """Gluon is experimental: the release that it was run with."""
+    import triton
+
+    return str(triton.__version__).startswith("3.6.")

@@ -1,8 +1,8 @@
 """Static forwards of a target: the tables are filled, then the same calls run over the same buffers.
 
-Sizes are rounded up to a few buckets. On a CUDA device a bucket's calls are captured as a graph when they are first
-needed, and replayed; elsewhere, and for forwards too wide to gain from it, the same code runs eagerly. Graphs share
-one memory pool, and the least recently used are dropped when they take more than `graph_memory`.
+Sizes are rounded up to a few buckets. On a CUDA device a bucket's calls are captured as a graph when they are needed
+for the second time, and replayed; elsewhere, and for forwards too wide to gain from it, the same code runs eagerly.
+Graphs share one memory pool, and the least recently used are dropped when they take more than `graph_memory`.
 
 Logits, and hidden states that are tapped, lie in buffers of the graph: the next forward may overwrite them.
 """
@@ -44,6 +44,7 @@ class Step:
     seen: dict[int, torch.Tensor] = field(default_factory=dict)
     graph: Any = None
     num_bytes: int = 0
+    has_run: bool = False
 
 
 class StaticMemory:
@@ -130,20 +131,28 @@ class StaticSteps:
         self._steps[bucket] = step
         step.tables.fill(plan)
         wanted = plan.wanted
-        if step.graph is None and self._captures and bucket.num_tokens <= MOST_CAPTURED:
+        is_captured = self._captures and bucket.num_tokens <= MOST_CAPTURED
+        if step.graph is None and is_captured and step.has_run:
             self._try_capture(step)
         if step.graph is not None:
             step.graph.replay()
+        elif is_captured:
+            # The calls that are captured if they are needed again.
+            self._forward(step)
         elif num_tokens is None and self._lean is not None:
             self._forward(step, [index for rows in wanted for index in rows])
             wanted = _counted(wanted)
         else:
             self._forward(step)
+        step.has_run = True
         if self.taps is not None:
             self.taps.see(step.seen)
-        if step.logits is None:
+        logits = step.logits
+        if step.graph is None:
+            step.logits, step.seen = None, {}
+        if logits is None:
             return [self._no_rows for _ in requests]
-        return [step.logits[rows.start : rows.stop] for rows in wanted]
+        return [logits[rows.start : rows.stop] for rows in wanted]
 
     @property
     def most_tokens(self) -> int:
@@ -239,13 +248,8 @@ class StaticSteps:
             warnings.warn(f"{type(self._model).__name__} runs without CUDA graphs: {reason}", stacklevel=2)
 
     def _capture(self, step: Step) -> None:
-        # A first run compiles kernels and makes workspaces, which a capture must not.
+        # The first run has compiled kernels and made workspaces, which a capture must not.
         cuda: Any = torch.cuda
-        stream = cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self._forward(step)
-        torch.cuda.current_stream().wait_stream(stream)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         before = torch.cuda.memory_reserved(self._device)

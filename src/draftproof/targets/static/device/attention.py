@@ -87,7 +87,7 @@ def _place(
     tl.debug_barrier()
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def split_kernel(
     query_ptr, keys_ptr, values_ptr, rows_ptr, positions_ptr, links_ptr, out_ptr, sums_ptr, stats_ptr,
     cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, query_eps, key_eps,
@@ -170,13 +170,13 @@ def split_kernel(
             tl.store(stats_ptr + 2 * part + 1, mass, mask=valid)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_splits"])
 def merge_kernel(
     rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
-    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr,
+    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    """One query of one key head a program."""
+    """One query of one key head a program; TOGETHER splits at a time, of which those that aren't there add zeros."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     query = tl.program_id(2)
@@ -188,16 +188,21 @@ def merge_kernel(
         peak = tl.full([], float("-inf"), tl.float32)
         mass = tl.full([], 0.0, tl.float32)
         sums = tl.zeros([VALUE_PADDED], tl.float32)
-        for split in range(0, tl.cdiv(total, SPLIT)):
-            part = index.to(tl.int64) * num_splits + split
-            its_peak = tl.load(stats_ptr + 2 * part)
-            its_mass = tl.load(stats_ptr + 2 * part + 1)
-            its_sums = tl.load(sums_ptr + part * VALUE_PADDED + dims)
-            higher = tl.maximum(peak, its_peak)
+        used = tl.cdiv(total, SPLIT)
+        for begin in range(0, used, TOGETHER):
+            splits = begin + tl.arange(0, TOGETHER)
+            known = splits < used
+            parts = index.to(tl.int64) * num_splits + splits
+            peaks = tl.load(stats_ptr + 2 * parts, mask=known, other=float("-inf"))
+            masses = tl.load(stats_ptr + 2 * parts + 1, mask=known, other=0.0)
+            their_sums = tl.load(
+                sums_ptr + parts[:, None] * VALUE_PADDED + dims[None, :], mask=known[:, None], other=0.0
+            )  # fmt: skip
+            higher = tl.maximum(peak, tl.max(peaks, 0))
             pivot = tl.where(higher == float("-inf"), 0.0, higher)
             shrink = tl.exp2(peak - pivot)
-            weight = tl.exp2(its_peak - pivot)
-            mass = mass * shrink + its_mass * weight
-            sums = sums * shrink + its_sums * weight
+            weights = tl.exp2(peaks - pivot)
+            mass = mass * shrink + tl.sum(masses * weights, 0)
+            sums = sums * shrink + tl.sum(their_sums * weights[:, None], 0)
             peak = higher
         tl.store(out_ptr + index * VALUE_DIM + dims, sums / mass, mask=dims < VALUE_DIM)

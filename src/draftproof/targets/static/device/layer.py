@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def add_norm_kernel(
     residual_ptr, added_ptr, weight_ptr, out_ptr, eps, num_tokens,
     SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
