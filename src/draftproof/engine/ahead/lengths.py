@@ -70,6 +70,12 @@ def num_steps(turns: Sequence[Turn], num_drafts: int) -> int | None:
     return KEPT_FOR if all(policy.is_settled for policy in autos) else 1
 
 
+def most_ever(requests: Sequence[Request]) -> int:
+    """How many tokens any of them may ever draft."""
+    policies = [request.length_policy for request in requests]
+    return max((policy.max_tokens for policy in policies if policy is not None), default=0)
+
+
 def _shares_noise(request: Request) -> bool:
     """Are drafts drawn over the target's own noise, as the device draws them?"""
     return request.share_target_noise and request.law_power == 1.0 and not request.forced_ids
