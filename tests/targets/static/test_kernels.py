@@ -7,9 +7,9 @@ import torch
 
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.static import attention, reference
-from draftproof.targets.static.attention import Attention, Shape
+from draftproof.targets.static.attention import Attention, Shape, Splits
 from draftproof.targets.static.following import ChainTables
-from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations, placing_of
+from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations
 from draftproof.targets.static.tables import Bucket, Kind, Tables, num_links, plan_of
 from tests.targets.static.forwards import CASES, LENGTHS
 
@@ -90,8 +90,8 @@ def test_a_query_has_the_same_bits_in_any_row():
 
 
 def test_many_splits_have_the_same_bits_in_any_bucket(monkeypatch):
-    """Up to 19 of 16 keys."""
-    monkeypatch.setattr(attention, "INVARIANT_SPLIT", 16)
+    """Three of 16 keys and up to nine of 32."""
+    monkeypatch.setattr(attention, "INVARIANT_SPLITS", Splits(32, fine=16, num_fine=3))
     source = torch.Generator().manual_seed(17)
     shape, width = Shape(4, 2, 8, 8, None), attention.most_tokens(2)
     query = torch.randn(96, 4, 8, generator=source)
@@ -102,11 +102,21 @@ def test_many_splits_have_the_same_bits_in_any_bucket(monkeypatch):
         tables = Tables(Bucket(96, width, 4, num_keys, Kind.CHAIN, 0, True), DEVICE)
         tables.fill(plan)
         attend = Attention(shape, tables.bucket, DEVICE, invariant=True)
-        assert attend.num_splits == num_keys // 16
+        assert attend.num_splits == 3 + -(-(num_keys - 48) // 32)
         found.append(attend.launch(query, keys, values, tables, 0.3)[:4])
         expected = reference.attend(query, keys, values, tables, 0.3, None)[:4]
         torch.testing.assert_close(found[-1], expected, rtol=0, atol=2e-6)
     assert torch.equal(*found)
+
+
+def test_splits_cover_all_keys_once():
+    for splits in (Splits(64), Splits(32, fine=16, num_fine=3), attention.INVARIANT_SPLITS):
+        begins = [
+            min(split, splits.num_fine) * splits.fine + max(split - splits.num_fine, 0) * splits.size
+            for split in range(60)
+        ]
+        for num_keys in (1, 16, 47, 48, 49, 80, 81, 1024, 1025, 1281):
+            assert splits.count(num_keys) == sum(begin < num_keys for begin in begins)
 
 
 def heads_of(norms: bool, num_heads: int, kv_heads: int, dim: int) -> Heads:
@@ -131,30 +141,6 @@ def test_placing(norms, num_heads, kv_heads, dim):
         results.append((query, keys, values))
     for expected, found in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize("norms", [False, True])
-@pytest.mark.parametrize(("num_heads", "kv_heads", "dim", "split"), [(4, 2, 8, 512), (9, 3, 24, 512), (4, 2, 8, 16)])
-def test_attention_that_places_is_both(norms, num_heads, kv_heads, dim, split):
-    """Also where a row's own keys lie in several splits."""
-    source = torch.Generator().manual_seed(18)
-    heads, starts = heads_of(norms, num_heads, kv_heads, dim), (28, 5, 31)
-    requests = [ScoreRequest(slot, tuple(range(count))) for slot, count in enumerate((6, 1, 3))]
-    plan = plan_of(requests, starts, OFFSETS, 8, paths=False)
-    tables = Tables(Bucket(12, 8, 4, 512, Kind.CHAIN, 0, True), DEVICE)
-    tables.fill(plan)
-    attend = Attention(Shape(num_heads, kv_heads, dim, dim, None), tables.bucket, DEVICE, invariant=False)
-    attend.split, attend.num_splits = split, 512 // split
-    joined = torch.randn(12, (num_heads + 2 * kv_heads) * dim, generator=source)
-    cos, sin = torch.randn(12, dim, generator=source), torch.randn(12, dim, generator=source)
-    cached = torch.randn(2, kv_heads, 2048, dim, generator=source)
-    (keys, values), (own_keys, own_values) = cached.clone(), cached.clone()
-    query = TorchOperations().place(joined, heads, cos, sin, tables.columns, keys, values)
-    expected = reference.attend(query, keys, values, tables, 0.3, None)
-    found = attend.launch(joined, own_keys, own_values, tables, 0.3, placing_of(heads, cos, sin))
-    torch.testing.assert_close(found[:10], expected[:10], rtol=0, atol=2e-6)
-    torch.testing.assert_close(own_keys, keys, rtol=0, atol=2e-6)
-    assert torch.equal(own_values, values)
 
 
 @pytest.mark.parametrize("adds", [False, True])

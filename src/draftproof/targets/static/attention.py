@@ -8,16 +8,15 @@ from typing import Any, Final
 import torch
 
 from draftproof.targets.static import reference
-from draftproof.targets.static.tables import Bucket, Kind, Tables
+from draftproof.targets.static.tables import Bucket, Tables
 
 LOG2_E: Final = 1.4426950408889634
 LEAST_QUERIES: Final = 16
 """Of a matrix product on the device."""
 MOST_QUERIES: Final = 64
 """Queries of a row, heads that share a key head counted: longer runs are cut into several rows."""
-INVARIANT_SPLIT: Final = 128
 MERGED_TOGETHER: Final = 8
-"""Splits of a merging program's step."""
+"""Splits that a merging program looks at together."""
 BUSY: Final = 528
 """Programs that keep a device busy: four on each of 132 processors."""
 
@@ -49,37 +48,37 @@ def power_of_two(value: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
-    """What a joined projection is normed and rotated with: cos and sin [tokens, dim]; weight and eps of the norms of
-    queries and of keys, or none."""
+class Splits:
+    """Where keys are cut: `num_fine` splits of `fine` keys, then splits of `size`."""
 
-    cos: torch.Tensor
-    sin: torch.Tensor
-    norms: tuple[tuple[torch.Tensor, float], tuple[torch.Tensor, float]] | None
+    size: int
+    fine: int = 64
+    num_fine: int = 0
+
+    def count(self, num_keys: int) -> int:
+        """Of so many keys."""
+        if num_keys <= self.num_fine * self.fine:
+            return -(-num_keys // self.fine)
+        return self.num_fine + -(-(num_keys - self.num_fine * self.fine) // self.size)
+
+
+INVARIANT_SPLITS: Final = Splits(256, fine=128, num_fine=8)
+"""Many programs for short contexts, which are most, and not too much to merge of long ones."""
 
 
 class Attention:
     """Attention of all layers of one shape in forwards of one bucket.
 
-    invariant: splits and tiles don't depend on the bucket. is_whole: no request is cut into several rows.
+    invariant: splits and tiles don't depend on the bucket.
     """
 
-    def __init__(
-        self, shape: Shape, bucket: Bucket, device: torch.device, *, invariant: bool, is_whole: bool = False
-    ) -> None:
+    def __init__(self, shape: Shape, bucket: Bucket, device: torch.device, *, invariant: bool) -> None:
         self.shape, self.bucket = shape, bucket
         self._uses_kernel = device.type == "cuda"
-        # A norm's sum in another kernel may have another order: under `invariant` all forwards place alike.
-        self._may_place = is_whole and bucket.kind == Kind.CHAIN and not invariant
         width = most_tokens(shape.groups) if invariant else bucket.width
         self.block_m = max(power_of_two(width * shape.groups), LEAST_QUERIES)
-        self.split = INVARIANT_SPLIT if invariant else _split(shape, bucket, self.block_m)
-        self.num_splits = -(-bucket.num_keys // self.split)
-
-    @property
-    def places(self) -> bool:
-        """Does the kernel place queries, keys and values itself?"""
-        return self._uses_kernel and self._may_place
+        self.splits = INVARIANT_SPLITS if invariant else Splits(_split(shape, bucket, self.block_m))
+        self.num_splits = self.splits.count(bucket.num_keys)
 
     def __call__(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
@@ -90,22 +89,13 @@ class Attention:
         return self.launch(query, keys, values, tables, scale)
 
     def launch(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        tables: Tables,
-        scale: float,
-        placing: Placing | None = None,
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tables: Tables, scale: float
     ) -> torch.Tensor:
-        """The kernel. placing: given, `query` is the joined projection, of which keys and values are placed, too."""
+        """The kernel."""
         # Imported where it is needed: Triton is there on machines with a GPU alone.
         from draftproof.targets.static.device.attention import merge_kernel, split_kernel
 
         shape, bucket = self.shape, self.bucket
-        none = (query, 0.0)
-        cos, sin, norms = (query, query, None) if placing is None else (placing.cos, placing.sin, placing.norms)
-        (query_norm, query_eps), (key_norm, key_eps) = norms or (none, none)
         out = query.new_empty(query.shape[0], shape.num_heads, shape.value_dim)
         padded = max(power_of_two(shape.value_dim), LEAST_QUERIES)
         parts = query.shape[0] * shape.num_heads * self.num_splits if self.num_splits > 1 else 1
@@ -116,23 +106,23 @@ class Attention:
             "GROUPS": shape.groups,
             "VALUE_DIM": shape.value_dim,
             "VALUE_PADDED": padded,
-            "SPLIT": self.split,
+            "SPLIT": self.splits.size,
+            "FINE": self.splits.fine,
+            "NUM_FINE": self.splits.num_fine,
         }
         split_kernel[(bucket.num_rows, shape.kv_heads, self.num_splits)](
             query, keys, values, tables.rows, tables.positions, tables.links, out, sums, stats,
-            cos, sin, query_norm, key_norm, query_eps, key_eps,
-            scale * LOG2_E, self.num_splits, query.stride(0), keys.stride(0), keys.stride(1),
-            values.stride(0), values.stride(1),
+            scale * LOG2_E, self.num_splits, keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
             **sizes, DIM=shape.key_dim, DIM_PADDED=max(power_of_two(shape.key_dim), LEAST_QUERIES),
-            BLOCK_M=self.block_m, BLOCK_N=min(64, self.split), KIND=int(bucket.kind), MERGES=self.num_splits > 1,
-            PLACES=placing is not None, NORMS=norms is not None, TOKENS=power_of_two(-(-self.block_m // shape.groups)),
+            BLOCK_M=self.block_m, BLOCK_N=min(64, self.splits.size, self.splits.fine), KIND=int(bucket.kind),
+            MERGES=self.num_splits > 1,
             LINKS=max(bucket.num_links, 1), WINDOW=shape.window or 0,
             PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
         )  # fmt: skip
         if self.num_splits > 1:
-            merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
+            merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width)](
                 tables.rows, out, sums, stats, self.num_splits, **sizes,
-                TOGETHER=MERGED_TOGETHER, num_warps=4,
+                HEADS_PADDED=power_of_two(shape.groups), TOGETHER=MERGED_TOGETHER, num_warps=4,
             )  # fmt: skip
         return out
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import rms_norm, silu
 
 from draftproof.targets.static import products
-from draftproof.targets.static.attention import Placing, power_of_two
+from draftproof.targets.static.attention import power_of_two
 from draftproof.targets.static.products import Product
 
 MOST_TOGETHER: Final = 8
@@ -34,13 +34,6 @@ class Heads:
     dim: int
     query_norm: Norm | None
     key_norm: Norm | None
-
-
-def placing_of(heads: Heads, cos: torch.Tensor, sin: torch.Tensor) -> Placing:
-    """For attention that places what it reads."""
-    query, key = heads.query_norm, heads.key_norm
-    norms = None if query is None or key is None else ((query.weight, query.eps), (key.weight, key.eps))
-    return Placing(cos, sin, norms)
 
 
 class Operations(Protocol):

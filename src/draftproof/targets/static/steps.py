@@ -21,7 +21,7 @@ from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.static.attention import Attention, Shape, most_tokens, power_of_two
-from draftproof.targets.static.operations import Heads, Operations, placing_of
+from draftproof.targets.static.operations import Heads, Operations
 from draftproof.targets.static.tables import Bucket, Kind, Plan, Tables, num_links, plan_of
 from draftproof.targets.taps import TapStore
 
@@ -63,11 +63,8 @@ class StaticMemory:
     ) -> torch.Tensor:
         keys, values = self._buffers[layer]
         tables = self._step.tables
-        attention = self._step.attentions[layer]
-        if attention.places:
-            return attention.launch(joined, keys, values, tables, scale, placing_of(heads, cos, sin)).flatten(1)
         query = self._operations.place(joined, heads, cos, sin, tables.columns, keys, values)
-        return attention(query, keys, values, tables, scale).flatten(1)
+        return self._step.attentions[layer](query, keys, values, tables, scale).flatten(1)
 
     def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write keys and values [1, kv_heads, tokens, dim]; `attend` reads them from the cache."""
@@ -206,10 +203,7 @@ class StaticSteps:
         made: dict[Shape, Attention] = {}
         for shape in self._shapes:
             if shape not in made:
-                # A request of fewer tokens than the most of a row is one row.
-                made[shape] = Attention(
-                    shape, bucket, self._device, invariant=self._invariant, is_whole=bucket.width < self._width
-                )
+                made[shape] = Attention(shape, bucket, self._device, invariant=self._invariant)
         return Step(Tables(bucket, self._device), [made[shape] for shape in self._shapes])
 
     def _forward(self, step: Step, rows: Sequence[int] | None = None) -> None:

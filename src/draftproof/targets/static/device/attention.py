@@ -1,21 +1,17 @@
 """Attention of short runs of queries over long caches: keys in splits, each read once for all heads that share it.
 
-A program of `split_kernel` takes a row of the tables, a key head and a split of `SPLIT` keys. It keeps, for each of
+A program of `split_kernel` takes a row of the tables, a key head and a split: one of `NUM_FINE` splits of `FINE` keys,
+then of `SPLIT` keys. It keeps, for each of
 `BLOCK_M` = (tokens · query heads of the key head) queries, the running maximum m, the mass l = sum exp2(s - m) and the
 sum acc = sum exp2(s - m) · v; `merge_kernel` brings the splits together in their order. A key that a query doesn't see
 adds an exact zero, and splits begin at fixed places, so a query's result doesn't depend on how many more keys the
 forward reads, nor on the other queries of its row.
-
-PLACES: the queries come as the joined projection that `place_kernel` takes, and the row's own keys and values are
-placed by the program that reads them; only where no other row reads them in the same forward.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-from draftproof.targets.static.device.placing import turned
 
 CHAIN = tl.constexpr(0)
 TREE = tl.constexpr(1)
@@ -66,43 +62,24 @@ def _visible(
 
 
 @triton.jit
-def _place(
-    joined_ptr, keys_ptr, values_ptr, cos_ptr, sin_ptr, norm_ptr, eps, first, count, offset, base, begin, end, head,
-    row_size, key_stride, value_stride,
-    HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, NORMS: tl.constexpr,
-    TOKENS: tl.constexpr,
-):  # fmt: skip
-    """Keys and values of the row's own tokens in [begin, end), into the cache, for this program to read."""
-    tokens = tl.arange(0, TOKENS)
-    own = base + tokens
-    known = (tokens < count) & (own >= begin) & (own < end)
-    sources = (first + tokens) * row_size + (HEADS + head) * DIM
-    key = turned(joined_ptr, sources, first + tokens, known, norm_ptr, eps, cos_ptr, sin_ptr, DIM, PADDED, NORMS)
-    dims = tl.arange(0, PADDED)
-    mask = known[:, None] & (dims < DIM)[None, :]
-    value = tl.load(joined_ptr + (sources + HEADS // GROUPS * DIM)[:, None] + dims[None, :], mask=mask)
-    columns = (offset + own).to(tl.int64)[:, None]
-    tl.store(keys_ptr + columns * key_stride + dims[None, :], key, mask=mask)
-    tl.store(values_ptr + columns * value_stride + dims[None, :], value, mask=mask)
-    tl.debug_barrier()
+def _begin_of(split, SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr):
+    return tl.minimum(split, NUM_FINE) * FINE + tl.maximum(split - NUM_FINE, 0) * SPLIT
 
 
 @triton.jit(do_not_specialize=["num_splits"])
 def split_kernel(
     query_ptr, keys_ptr, values_ptr, rows_ptr, positions_ptr, links_ptr, out_ptr, sums_ptr, stats_ptr,
-    cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, query_eps, key_eps,
-    scale, num_splits, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
+    scale, num_splits, key_head_stride, key_stride, value_head_stride, value_stride,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, DIM_PADDED: tl.constexpr,
-    PLACES: tl.constexpr, NORMS: tl.constexpr, TOKENS: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    SPLIT: tl.constexpr, MERGES: tl.constexpr, KIND: tl.constexpr, LINKS: tl.constexpr, WINDOW: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr, MERGES: tl.constexpr, KIND: tl.constexpr,
+    LINKS: tl.constexpr, WINDOW: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     head = tl.program_id(1)
     split = tl.program_id(2)
     first, count, offset, base, total, block = _row(rows_ptr, row)
-    begin = split * SPLIT
+    begin = _begin_of(split, SPLIT, FINE, NUM_FINE)
     if count > 0 and begin < total:
         queries = tl.arange(0, BLOCK_M)
         places = queries // GROUPS
@@ -110,26 +87,16 @@ def split_kernel(
         valid = places < count
         dims = tl.arange(0, DIM_PADDED)
         value_dims = tl.arange(0, VALUE_PADDED)
-        if PLACES:
-            query = turned(
-                query_ptr, (first + places) * row_size + heads * DIM, first + places, valid,
-                query_norm_ptr, query_eps, cos_ptr, sin_ptr, DIM, DIM_PADDED, NORMS,
-            )  # fmt: skip
-            _place(
-                query_ptr, keys_ptr + head * key_head_stride, values_ptr + head * value_head_stride,
-                cos_ptr, sin_ptr, key_norm_ptr, key_eps, first, count, offset, base, begin, begin + SPLIT, head,
-                row_size, key_stride, value_stride, HEADS, GROUPS, DIM, DIM_PADDED, NORMS, TOKENS,
-            )  # fmt: skip
-        else:
-            query = tl.load(
-                query_ptr + ((first + places) * HEADS + heads)[:, None] * DIM + dims[None, :],
-                mask=valid[:, None] & (dims < DIM)[None, :], other=0.0,
-            )  # fmt: skip
+        query = tl.load(
+            query_ptr + ((first + places) * HEADS + heads)[:, None] * DIM + dims[None, :],
+            mask=valid[:, None] & (dims < DIM)[None, :], other=0.0,
+        )  # fmt: skip
         own = tl.load(positions_ptr + first + places, mask=valid, other=0)
         peak = tl.full([BLOCK_M], float("-inf"), tl.float32)
         mass = tl.zeros([BLOCK_M], tl.float32)
         total_values = tl.zeros([BLOCK_M, VALUE_PADDED], tl.float32)
-        for start in range(begin, tl.minimum(begin + SPLIT, total), BLOCK_N):
+        end = tl.minimum(_begin_of(split + 1, SPLIT, FINE, NUM_FINE), total)
+        for start in range(begin, end, BLOCK_N):
             keys = start + tl.arange(0, BLOCK_N)
             columns = (offset + keys).to(tl.int64)
             known = keys < total
@@ -173,36 +140,43 @@ def split_kernel(
 @triton.jit(do_not_specialize=["num_splits"])
 def merge_kernel(
     rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
-    HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
-    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr, TOGETHER: tl.constexpr,
+    HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr,
+    SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr,
+    HEADS_PADDED: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    """One query of one key head a program; TOGETHER splits at a time, of which those that aren't there add zeros."""
+    """One token and key head a program. TOGETHER splits at a time, of which those that aren't there add zeros."""
     row = tl.program_id(0)
     head = tl.program_id(1)
-    query = tl.program_id(2)
+    place = tl.program_id(2)
     first, count, _, _, total, _ = _row(rows_ptr, row)
-    place = query // GROUPS
     if place < count:
         dims = tl.arange(0, VALUE_PADDED)
-        index = (first + place) * HEADS + head * GROUPS + query % GROUPS
-        peak = tl.full([], float("-inf"), tl.float32)
-        mass = tl.full([], 0.0, tl.float32)
-        sums = tl.zeros([VALUE_PADDED], tl.float32)
-        used = tl.cdiv(total, SPLIT)
+        heads = tl.arange(0, HEADS_PADDED)
+        there = heads < GROUPS
+        index = (first + place) * HEADS + head * GROUPS + heads
+        peak = tl.full([HEADS_PADDED], float("-inf"), tl.float32)
+        mass = tl.zeros([HEADS_PADDED], tl.float32)
+        sums = tl.zeros([HEADS_PADDED, VALUE_PADDED], tl.float32)
+        used = NUM_FINE + tl.cdiv(total - NUM_FINE * FINE, SPLIT)
+        if total < NUM_FINE * FINE:
+            used = tl.cdiv(total, FINE)
         for begin in range(0, used, TOGETHER):
             splits = begin + tl.arange(0, TOGETHER)
-            known = splits < used
-            parts = index.to(tl.int64) * num_splits + splits
+            known = (splits < used)[:, None] & there[None, :]
+            parts = index.to(tl.int64)[None, :] * num_splits + splits[:, None]
             peaks = tl.load(stats_ptr + 2 * parts, mask=known, other=float("-inf"))
             masses = tl.load(stats_ptr + 2 * parts + 1, mask=known, other=0.0)
-            their_sums = tl.load(
-                sums_ptr + parts[:, None] * VALUE_PADDED + dims[None, :], mask=known[:, None], other=0.0
+            values = tl.load(
+                sums_ptr + parts[:, :, None] * VALUE_PADDED + dims[None, None, :], mask=known[:, :, None], other=0.0
             )  # fmt: skip
             higher = tl.maximum(peak, tl.max(peaks, 0))
             pivot = tl.where(higher == float("-inf"), 0.0, higher)
             shrink = tl.exp2(peak - pivot)
-            weights = tl.exp2(peaks - pivot)
+            weights = tl.exp2(peaks - pivot[None, :])
             mass = mass * shrink + tl.sum(masses * weights, 0)
-            sums = sums * shrink + tl.sum(their_sums * weights[:, None], 0)
+            sums = sums * shrink[:, None] + tl.sum(values * weights[:, :, None], 0)
             peak = higher
-        tl.store(out_ptr + index * VALUE_DIM + dims, sums / mass, mask=dims < VALUE_DIM)
+        tl.store(
+            out_ptr + index[:, None] * VALUE_DIM + dims[None, :], sums / mass[:, None],
+            mask=there[:, None] & (dims < VALUE_DIM)[None, :],
+        )  # fmt: skip
