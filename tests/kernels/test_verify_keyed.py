@@ -133,18 +133,6 @@ def test_scratch_is_written_before_it_is_read(device: str) -> None:
     assert torch.equal(kernel(logits, rows, requests).token_ids, first)
 
 
-def test_a_walk_for_longer_drafts_says_the_same(device: str) -> None:
-    torch.manual_seed(10)
-    logits = torch.randn(6, 256).bfloat16().to(device)
-    first = Rows.of_drafts([3, 5], [[1, 2, 3], [4]], device=device)
-    requests = Requests.of([KINDS["plain"], KINDS["greedy"]], [1, 2], device=device)
-    drawn = KeyedKernel(logits, first, 256)(logits, first, requests).token_ids[:, 0].tolist()
-    rows = Rows.of_drafts([3, 5], [[drawn[0], 2, 3], [drawn[1]]], device=device)
-    own, longer = (KeyedKernel(logits, rows, 256, most=most)(logits, rows, requests) for most in (1, 11))
-    assert longer.token_ids.shape[1] == 16 and own.num_accepted.tolist() == longer.num_accepted.tolist()
-    assert own.num_accepted[0] >= 1 and torch.equal(own.token_ids, longer.token_ids[:, : own.token_ids.shape[1]])
-
-
 def test_what_it_cannot_take_is_refused(device: str) -> None:
     rows = Rows.of_drafts([3], [[]], device=device)
     requests = Requests.of([SamplingParams()], [1], device=device)

@@ -32,7 +32,7 @@ from draftproof.kernels.launch import KINDS
 from draftproof.sampling import Mask, SamplerChain
 from draftproof.verify import get_verifier
 
-_LEAST_ROWS: Final = 16
+LEAST_ROWS: Final = 16
 """Kernels are compiled for so many rows of a request, or the next powers of two."""
 _RULES: Final = {type(get_verifier(name)): name for name in ("keyed", "greedy", "match", "rejection", "block")}
 
@@ -114,7 +114,7 @@ class DeviceVerification:
         logits = joined([one.logits for one in passes])
         device, size = logits.device, group.vocab_size
         rows = rows_of(passes, Purpose.MATCH if group.rule == "match" else Purpose.TARGET, device)
-        rows = replace(rows, most=max(rows.most, _LEAST_ROWS))
+        rows = replace(rows, most=max(rows.most, LEAST_ROWS))
         requests = self._as_compiled(group, requests_of(passes, device))
         changes = changes_of(passes, device) if group.changed else None
         allowed = words_of(masks, size, device) if group.masked else None

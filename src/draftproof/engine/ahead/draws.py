@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from draftproof.engine.device_verification import LEAST_ROWS
 from draftproof.kernels import KeyedKernel, Requests, Rows, reference
 from draftproof.params import SamplingParams
 
@@ -19,8 +20,7 @@ class Draws:
     """Verifies chains of `num_drafts` tokens under keyed noise, and draws drafts over the same noise.
 
     params, seeds, sample_indices: one for each request; `use` puts others in their place. kinds: what the kernels are
-    built for, at least what all these requests need; None for what the first ones do. most_drafts: that other steps
-    verify, so that kernels needn't be compiled for each number.
+    built for, at least what all these requests need; None for what the first ones do.
     """
 
     def __init__(
@@ -33,9 +33,7 @@ class Draws:
         vocab_size: int,
         device: torch.device,
         kinds: Mapping[str, bool] | None = None,
-        most_drafts: int = 0,
     ) -> None:
-        self._most = 1 + max(most_drafts, num_drafts) if num_drafts else 1
         self._num_requests, self._num_drafts, self._vocab_size = len(params), num_drafts, vocab_size
         self._requests = Requests.of(params, seeds, sample_indices, device=device)
         self._known = (list(params), list(seeds), list(sample_indices))
@@ -94,8 +92,9 @@ class Draws:
         if not self._uses_kernels:
             return verified_by_reference(logits, rows, requests, self._vocab_size)
         if name not in self._kernels:
-            most = self._most if name == "target" else 1
-            self._kernels[name] = KeyedKernel(logits, rows, self._vocab_size, most=most)
+            # Compiled for all short drafts at once, and what is verified otherwise.
+            most = max(rows.most, LEAST_ROWS) if rows.most > 1 else 1
+            self._kernels[name] = KeyedKernel(logits, replace(rows, most=most), self._vocab_size)
         verdict = self._kernels[name](logits, rows, requests)
         return verdict.token_ids, verdict.num_accepted, verdict.faults
 

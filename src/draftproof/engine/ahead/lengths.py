@@ -4,8 +4,8 @@ A fixed length always does. What `auto` answers is kept for a while: `KEPT_FOR` 
 drafted because nothing would; `TIMED_FOR` where a plain step is to be timed; a single one where a length is tried out.
 While it would answer the same it is kept on, for `MOST_KEPT` steps. Then the policy is asked again. It learns from each
 step, and what steps cost from those that follow one another.
-Of a batch the longest length that any asks for is taken, rounded up so that there are few graphs, where at least half
-of the requests want to draft.
+Of a batch the longest length that any asks for is taken, rounded up to a power of two so that there are few graphs,
+where at least half of the requests want to draft.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def _common(asked: Sequence[int], policies: Sequence[AutoLength], most: int) -> 
     """The rule for a batch."""
     if 2 * sum(num > 0 for num in asked) < len(asked):
         return 0
-    return max(min(few(max(asked)), most, *(policy.max_tokens for policy in policies)), 0)
+    rounded = 1 << max(max(asked) - 1, 0).bit_length()
+    return max(min(rounded, most, *(policy.max_tokens for policy in policies)), 0)
 
 
 def is_kept(requests: Sequence[Request], num_drafts: int, most: int) -> bool:
@@ -68,12 +69,6 @@ def num_steps(turns: Sequence[Turn], num_drafts: int) -> int | None:
     if num_drafts == 0:
         return TIMED_FOR if any(policy.measures_plain for policy in autos) else KEPT_FOR
     return KEPT_FOR if all(policy.is_settled for policy in autos) else 1
-
-
-def most_ever(requests: Sequence[Request]) -> int:
-    """How many tokens any of them may ever draft."""
-    policies = [request.length_policy for request in requests]
-    return max((policy.max_tokens for policy in policies if policy is not None), default=0)
 
 
 def _shares_noise(request: Request) -> bool:

@@ -25,7 +25,7 @@ from draftproof.drafters.costs import Load
 from draftproof.drafters.learned.following import follows, most_drafts
 from draftproof.engine.ahead.draws import Draws
 from draftproof.engine.ahead.kinds import AskedKinds
-from draftproof.engine.ahead.lengths import KEPT_FOR, MOST_KEPT, agreed_length, few, is_kept, most_ever, num_steps
+from draftproof.engine.ahead.lengths import KEPT_FOR, MOST_KEPT, agreed_length, few, is_kept, num_steps
 from draftproof.engine.ahead.step import AheadStep, Report
 from draftproof.engine.drafting import draft_request
 from draftproof.engine.request import Request
@@ -288,7 +288,7 @@ class AheadLoop:
         else:
             draws = Draws(
                 params, seeds, samples, num_drafts=num_drafts, vocab_size=target.vocab_size, device=target.device,
-                kinds=kinds, most_drafts=most_ever(requests),
+                kinds=kinds,
             )  # fmt: skip
             step = AheadStep(
                 target,

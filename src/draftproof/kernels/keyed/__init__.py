@@ -37,17 +37,16 @@ class KeyedKernel:
         num_exceptions: int = 0,
         tile: int | None = None,
         splits: int | None = None,
-        most: int = 1,
     ) -> None:
         """num_exceptions: `Changes.num_exceptions` of calls with changes. tile: tokens a tile, splits: programs that
-        read a row; chosen if None. most: rows of a request that the walk is compiled for, if these have fewer."""
+        read a row; chosen if None."""
         require_triton()
         plan = Plan.of(logits, vocab_size, num_exceptions, tile)
         splits = splits or read_splits(plan.num_rows, plan.num_plain)
         self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         device = logits.device
         self._scratch = self._plan.scratch(device)
-        nodes = 1 << (max(rows.most, most) - 1).bit_length()
+        nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
         ints = [torch.empty(rows.num_rows, dtype=torch.int32, device=device) for _ in range(5)]
         wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
