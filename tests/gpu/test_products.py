@@ -1,11 +1,16 @@
 """Products with what follows them in one kernel, on a CUDA device: of numbers whose sums are exact, to the bit."""
 
+import random
+
 import pytest
 import torch
 from torch import nn
 
+from draftproof import LLM, SamplingParams
+from draftproof.targets.hf import HFTarget
 from draftproof.targets.static import products
 from draftproof.targets.static.operations import KernelOperations, Norm
+from tests.targets.models import VOCAB_SIZE, tiny_model
 
 pytestmark = pytest.mark.gpu
 
@@ -83,3 +88,27 @@ def test_a_row_of_a_wide_gate_has_the_same_bits_whatever_the_others_are():
 def test_tiles_that_are_no_wave_are_left_to_the_library(size):
     gate_up = nn.Linear(64, 2 * size, bias=False, device="cuda", dtype=torch.bfloat16)
     assert products.wide_rows(gate_up, drawn(64, 64, seed=9, dtype=torch.bfloat16)) is None
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_on_is_off_with_layers_that_are_wide_enough_for_them(width, monkeypatch):
+    size = wave(0) // 768 * 768  # whole tiles for down's shares, too
+    model = tiny_model(
+        "qwen3", torch.bfloat16, hidden_size=2048, intermediate_size=size, num_hidden_layers=2, initializer_range=0.05
+    ).cuda()
+    used, gated_wide, parts = set(), products.gated_wide, products.parts
+    monkeypatch.setattr(products, "gated_wide", lambda *given: used.add("gate") or gated_wide(*given))
+    monkeypatch.setattr(products, "parts", lambda *given: used.add("shares") or parts(*given))
+    target = HFTarget(model, num_slots=4, invariant=True, width=width)
+    source = random.Random(6)
+    prompts = [[source.randrange(VOCAB_SIZE) for _ in range(6)] * 2 for _ in range(6)]
+    params = [SamplingParams(seed=seed, max_tokens=30, detokenize=False, temperature=0.8) for seed in range(6)]
+    config = {"method": "ngram", "num_speculative_tokens": 6, "draft_length": "fixed", "prompt_lookup_min": 1}
+    plain = LLM.from_target(target, None).generate(prompts, params)
+    speculative = LLM.from_target(target, None, speculative_config=config)
+    together = speculative.generate(prompts, params)
+    alone = [speculative.generate([prompt], s)[0] for prompt, s in zip(prompts, params, strict=True)]
+    for outputs in (together, alone):
+        assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in plain]
+    assert sum(o.metrics.speculative_decoding["num_draft_tokens"] for o in together) > 0
+    assert used == ({"gate", "shares"} if products._has_gluon() else {"shares"})
