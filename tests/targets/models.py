@@ -91,6 +91,30 @@ def attention_in_blocks(block: int) -> Any:
     return attention
 
 
+def attention_in_pieces(piece: int, cut: int = 1 << 20) -> Any:
+    """Attention that adds up `piece` keys by themselves, even ones and odd ones in a sum of their own, then the pieces'
+    sums in their order, and at last those of `cut` keys each, on any machine. Weights likewise, but one by one."""
+
+    def attention(
+        query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, attn_mask: Any, scale: Any = None, **_: Any
+    ) -> Any:
+        weights = attention_weights(query, keys, attn_mask, scale)
+        parts = []
+        for first in range(0, keys.shape[2], cut):
+            some = weights[..., first : first + cut]
+            of_these = values[:, :, first : first + cut].float()
+            sums = [torch.zeros(*some.shape[:3], -(-some.shape[3] // piece), of_these.shape[3]) for _ in range(2)]
+            for place in range(piece):
+                weight, value = some[..., place::piece, None], of_these[:, :, None, place::piece]
+                sums[place % 2][..., : weight.shape[3], :] += weight * value
+            out = (sums[0] + sums[1]).cumsum(dim=-2)[..., -1, :]
+            parts.append(torch.cat([out, some.cumsum(dim=-1)[..., -1:]], dim=-1))
+        found = sum(parts)
+        return (found[..., :-1] / found[..., -1:]).to(query.dtype)
+
+    return attention
+
+
 def attention_with_sums(num_sums: int) -> Any:
     """Attention that adds up its weights by vectors of 16, in turn into so many sums, on any machine."""
 

@@ -13,7 +13,6 @@ from draftproof.targets.shapes import KEY_STEP
 from tests.targets.test_paths import ancestors, random_tree
 
 ROOMS = [Room(128, 128), Room(256, 192)]
-NUM_COLUMNS = 320
 
 
 @pytest.mark.parametrize("start", [1, 11, 60, 90, 120])
@@ -21,11 +20,12 @@ NUM_COLUMNS = 320
 def test_a_node_sees_the_keys_of_its_chain_whole_strides_further_on(seed: int, start: int) -> None:
     parents = random_tree(seed, 3 + 4 * seed)
     tree = RowLayout.of(start, len(parents), parents)
-    branches = branches_of(tree, ROOMS, NUM_COLUMNS)
-    assert branches is not None and branches.room in ROOMS and branches.stop == 1 + max(branches.own)
+    branches = branches_of(tree, ROOMS)
+    assert branches is not None and branches.room in ROOMS
+    assert branches.stop == max(branches.room.key_length, 1 + max(branches.own))
     assert sorted([*branches.placed, *branches.others]) == list(range(len(parents)))
     # Whoever is left out has a column behind all that is read.
-    assert all(branches.room.key_length <= branches.own[node] < NUM_COLUMNS for node in branches.others)
+    assert all(branches.room.key_length <= branches.own[node] < branches.stop for node in branches.others)
     assert all(branches.own[node] < branches.room.stop for node in branches.placed)
     assert len(set(branches.own)) == len(parents) and min(branches.own) == start
     content: dict[int, object] = {column: ("context", column) for column in range(start)}
@@ -48,7 +48,7 @@ def test_a_node_sees_the_keys_of_its_chain_whole_strides_further_on(seed: int, s
 def test_a_window_counts_positions() -> None:
     parents = (-1, 0, 0, 2)
     tree = RowLayout.of(19, len(parents), parents)
-    branches = branches_of(tree, ROOMS, NUM_COLUMNS)
+    branches = branches_of(tree, ROOMS)
     assert branches is not None and not branches.others
     mask, full = (
         branch_mask(tree, branches, 4, window, 1, torch.float32, torch.device("cpu"))[0, 0] for window in (3, None)
@@ -62,25 +62,25 @@ def test_the_smallest_room_with_a_column_for_every_node_is_taken() -> None:
     small, large = ROOMS
     for num_leaves, room, num_others in ((1, small, 0), (2, large, 0), (3, large, 0), (4, large, 1), (9, large, 6)):
         tree = RowLayout.of(100, 1 + num_leaves, (-1, *[0] * num_leaves))
-        branches = branches_of(tree, ROOMS, NUM_COLUMNS)
+        branches = branches_of(tree, ROOMS)
         assert branches is not None and branches.room == room and len(branches.others) == num_others
 
 
 def test_of_siblings_the_one_with_the_most_leaves_comes_first() -> None:
     """A path of one leaf in the first column would push the three leaves of the other out."""
     tree = RowLayout.of(90, 6, (-1, 0, 0, 2, 2, 2))
-    branches = branches_of(tree, [Room(192, 192)], NUM_COLUMNS)
+    branches = branches_of(tree, [Room(192, 192)])
     assert branches is not None and not branches.others and branches.own[2] == 91
     assert branches.own[1] == 91 + STRIDE and [branches.own[node] for node in (3, 4, 5)] == [92, 124, 156]
 
 
 def test_a_tree_without_room_is_left_to_copies() -> None:
     tree = RowLayout.of(100, 9, (-1, *[0] * 8))
-    assert branches_of(tree, [], NUM_COLUMNS) is None
-    # Of 8 leaves 3 have columns, 5 none.
-    assert branches_of(tree, [Room(192, 192)], 192 + 4) is None
-    assert branches_of(tree, [Room(192, 192)], 192 + 5) is not None
-    assert branches_of(RowLayout.of(192, 2, (-1, 0)), [Room(192, 192)], NUM_COLUMNS) is None
+    assert branches_of(tree, []) is None
+    # Of 8 leaves 3 have columns, 5 none: those stand behind what is read.
+    found = branches_of(tree, [Room(192, 192)])
+    assert found is not None and len(found.others) == 5 and found.stop == 192 + 5
+    assert branches_of(RowLayout.of(192, 2, (-1, 0)), [Room(192, 192)]) is None
 
 
 @pytest.mark.parametrize("start", range(1, 190, 7))
@@ -93,7 +93,7 @@ def test_as_many_branches_fit_as_are_counted(start: int, depth: int) -> None:
         parents = [-1]
         for _ in range(num):
             parents += [0, *range(len(parents), len(parents) + depth - 2)]
-        branches = branches_of(RowLayout.of(start, len(parents), tuple(parents)), rooms, NUM_COLUMNS)
+        branches = branches_of(RowLayout.of(start, len(parents), tuple(parents)), rooms)
         fits = branches is not None and not branches.others
         assert fits == (num <= counted and start + depth <= 192)
 
@@ -106,9 +106,13 @@ def test_a_tree_of_as_many_leaves_as_are_counted_fits(seed: int) -> None:
     num_leaves = len(set(range(len(parents))) - set(parents))
     tree = RowLayout.of(start, len(parents), parents)
     depth = 1 + max(tree.positions) - start
-    branches = branches_of(tree, rooms, NUM_COLUMNS)
+    branches = branches_of(tree, rooms)
     assert branches is not None
     assert not branches.others or num_leaves > num_branches(start, depth, rooms)
+
+
+def never(*_: int) -> bool:
+    return False
 
 
 def test_rooms_are_those_in_which_every_chain_can_be_spread() -> None:
@@ -122,19 +126,19 @@ def test_rooms_are_those_in_which_every_chain_can_be_spread() -> None:
         return -(-key_length // num)
 
     asked: list[tuple[int, Room]] = []
-    assert find_rooms(3 * KEY_STEP, 5 * KEY_STEP, lambda *_: True) == () and not asked
+    assert find_rooms(3 * KEY_STEP, 5 * KEY_STEP, lambda *_: True, never) == () and not asked
     for first, last in ((64, 64), (64, 128), (256, 256), (256, 320)):
-        rooms = find_rooms(first, last, spreads)
+        rooms = find_rooms(first, last, spreads, never)
         assert all(spreads(chain, room) for room in rooms for chain in (first, last))
         assert [room.stop for room in rooms] == sorted({room.stop for room in rooms})
     # No more columns than a slot has, no fewer than the deepest chain reads, two steps more at most.
-    every = find_rooms(64, 128, lambda *_: True)
-    assert [room.stop for room in every] == [128, 192, 256] and find_rooms(256, 256, lambda *_: True) == (
+    every = find_rooms(64, 128, lambda *_: True, never)
+    assert [room.stop for room in every] == [128, 192, 256] and find_rooms(256, 256, lambda *_: True, never) == (
         Room(256, 256),
     )
-    assert [room.stop for room in find_rooms(64, 64, lambda *_: True)] == [64, 128, 192]
+    assert [room.stop for room in find_rooms(64, 64, lambda *_: True, never)] == [64, 128, 192]
     # Where a room's keys have to be more than its columns.
-    assert find_rooms(64, 64, lambda _, room: room.key_length == 192)[0] == Room(192, 64)
+    assert find_rooms(64, 64, lambda _, room: room.key_length == 192, never)[0] == Room(192, 64)
 
 
 def test_no_room_and_one_branch_is_left() -> None:

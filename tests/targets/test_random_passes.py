@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.trees.fuzz import Passes, Text, written
-from draftproof.targets import branches, hf, packed, summation
+from draftproof.targets import branches, hf, key_order, packed
 from draftproof.targets.hf import HFTarget
 from tests.targets.models import attention_weights, random_ids, tiny_model
 
@@ -49,7 +49,7 @@ def attention_in_two_sums(
 
 def strides_of_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """What branches in place were first, and the kernel's answer not asked for."""
-    for module in (branches, summation):
+    for module in (branches, key_order):
         monkeypatch.setattr(module, "STRIDE", 16)
     monkeypatch.setattr(hf, "spreads", lambda *_: True)
 

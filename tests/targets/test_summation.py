@@ -1,20 +1,17 @@
 """The questions put to the kernels: other orders of a sum are found, where ordinary numbers hide them."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch.nn.functional import linear
 from transformers.pytorch_utils import Conv1D
 
-from draftproof.targets import invariant, packed, summation
+from draftproof.targets import invariant, summation
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.branches import Room
 from draftproof.targets.cpu_linear import PackedLinear, pack_linears
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.shapes import QUERY_STEPS, FixedShapes, StepShapes
-from tests.targets.models import VOCAB_SIZE, attention_in_blocks, attention_with_sums, random_ids, tiny_model
+from draftproof.targets.shapes import FixedShapes, StepShapes
+from tests.targets.models import VOCAB_SIZE, random_ids, tiny_model
 
 
 def in_halves(features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -136,23 +133,6 @@ def test_conv1d_is_asked() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("wrong", ["few queries", "several segments"])
-def test_attention_that_sums_otherwise_is_found(monkeypatch, dtype: torch.dtype, wrong: str) -> None:
-    target = HFTarget(tiny_model("llama", dtype))
-    real = packed.scaled_dot_product_attention
-
-    def attention(query, keys, values, attn_mask, **kwargs):
-        differs = len(keys) > 1 if wrong == "several segments" else query.shape[2] <= 8
-        if differs:
-            keys, values, attn_mask = keys.flip(2), values.flip(2), attn_mask.flip(3)
-        return real(query, keys, values, attn_mask=attn_mask, **kwargs)
-
-    assert target.attention_agrees(QUERY_STEPS[-1])
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention)
-    assert not target.attention_agrees(QUERY_STEPS[-1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def test_narrow_forwards_are_padded_where_they_need_it(monkeypatch, dtype: torch.dtype) -> None:
     """A model whose layers have a kernel of their own for up to two rows: the same bits, one by one or together."""
     monkeypatch.setattr(torch.nn.Linear, "forward", own_kernel_up_to(2))
@@ -206,50 +186,3 @@ def test_wide_forwards_are_cut_where_they_need_it(monkeypatch, dtype: torch.dtyp
         rows.append(torch.cat(found))
         assert torch.equal(rows[-1], rows[0])
     assert max(sizes) == 96
-
-
-def spreads(target: HFTarget, chain: int, key_length: int, stop: int) -> bool:
-    return summation.spreads(target._layers, target.model.config.num_attention_heads, chain, Room(key_length, stop))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("block", [64, 80, 128, 512])
-def test_where_sums_are_cut_into_blocks_is_found(monkeypatch, block: int, dtype: torch.dtype) -> None:
-    """Nothing is spread across the beginning of a block, and chains of 256 keys are moved from key 128 on."""
-    target = HFTarget(tiny_model("llama", dtype))
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_blocks(block))
-    for stop in (256, 320):
-        assert spreads(target, 256, 320, stop) == (128 // block == (stop - 1) // block)
-    assert spreads(target, 64, 128, 128) == (block >= 128)
-
-
-@pytest.mark.parametrize(
-    "chain, key_length, same", [(64, 192, True), (192, 256, False), (256, 256, True), (320, 384, False)]
-)
-def test_how_many_keys_are_read_may_decide_where_blocks_begin(
-    monkeypatch, chain: int, key_length: int, same: bool
-) -> None:
-    """As oneDNN cuts them: into as few blocks of up to 192 as it takes, of one size."""
-
-    def attention(query: torch.Tensor, keys: torch.Tensor, *others: Any, **named: Any) -> Any:
-        num_keys = keys.shape[2]
-        return attention_in_blocks(-(-num_keys // -(-num_keys // 192)))(query, keys, *others, **named)
-
-    target = HFTarget(tiny_model("llama", torch.bfloat16))
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention)
-    assert spreads(target, chain, key_length, chain) == same
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
-@pytest.mark.parametrize("num_sums", [1, 2, 4])
-@pytest.mark.parametrize("stride", [16, 32, 64])
-def test_in_how_many_sums_weights_are_added_up_is_found(
-    monkeypatch, num_sums: int, stride: int, dtype: torch.dtype
-) -> None:
-    """Vectors of 16 weights go into so many sums in turn: a move is the same where it ends in the sum it began in.
-    Branches were once moved by 16 columns, which no sum that cancels shows to be another order."""
-    target = HFTarget(tiny_model("llama", dtype))
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_with_sums(num_sums))
-    monkeypatch.setattr(summation, "STRIDE", stride)
-    for chain, key_length in ((64, 192), (256, 320)):
-        assert spreads(target, chain, key_length, key_length) == (stride % (16 * num_sums) == 0)

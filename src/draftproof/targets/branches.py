@@ -3,8 +3,8 @@
 A node's entry has the column of its position, or lies a number of whole strides further on: no other node of its
 depth has that column, and no node lies before its parent. So a node adds up the keys of its chain in their order, with
 masked ones in between, which add exact zeros. Up to which column the sum stays the same if a chain is spread so, and
-over how many columns it may be taken, is asked of the kernel (`summation.spreads`). Nodes for which there is no column
-get copies of their chains' keys (`paths.py`).
+over how many columns it may be taken, is asked of the kernel (`key_order.spreads`). Where it adds up keys in blocks,
+whole blocks are moved (`lanes.py`). Nodes for which there is no column get copies of their chains' keys (`paths.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from draftproof.targets.extents import num_columns as num_slot_columns
+from draftproof.targets.lanes import BLOCK, MOST_LANES, Lanes, lanes_of
 from draftproof.targets.masks import RowLayout, additive
 from draftproof.targets.shapes import KEY_STEP
 
@@ -25,20 +28,25 @@ STRIDE: Final = 2 * CHUNK
 """Columns that a node is moved by: softmax adds up every other vector in a sum of its own."""
 MOST_WIDER: Final = 2
 """Steps of keys by which a tree may read more than its chains."""
+MOST_WIDER_IN_LANES: Final = -(-BLOCK * (MOST_LANES - 1) // KEY_STEP)
+"""The same where each path has a block of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """key_length: keys that a tree reads. stop: where its nodes' columns end."""
+    """key_length: keys that a tree reads. stop: where its nodes' columns end. in_lanes: whole blocks are moved."""
 
     key_length: int
     stop: int
+    in_lanes: bool = False
 
 
 Rooms = Callable[[int, int], Sequence[Room]]
 """By the chains' key lengths, that of the first node and that of the deepest one: see `find_rooms`."""
 Spreads = Callable[[int, Room], bool]
-"""See `summation.spreads`."""
+"""See `key_order.spreads`."""
+MovesBlocks = Callable[[int, int, int], bool]
+"""See `key_order.moves_blocks`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +54,24 @@ class Branches:
     """Columns are counted from the slot's first.
 
     own: each node's. placed: the nodes that are computed in place, over the keys of `room`. others: those that aren't;
-    their entries lie behind the keys of `room`. stop: the end of the last entry.
+    their entries lie behind the keys of `room`. seen [nodes, room's keys]: which columns a placed node sees. positions
+    [room's keys]: of the entries there that anyone sees. stop: the end of the last entry, or of what is read.
     """
 
     room: Room
     own: tuple[int, ...]
     placed: tuple[int, ...]
     others: tuple[int, ...]
+    seen: NDArray[np.bool_]
+    positions: NDArray[np.int64]
+    lanes: Lanes | None = None
 
     @property
     def stop(self) -> int:
-        return max(self.own) + 1
+        return max(self.room.key_length, *self.own) + 1 if self.others else self.room.key_length
 
 
-def find_rooms(first: int, last: int, spreads: Spreads) -> tuple[Room, ...]:
+def find_rooms(first: int, last: int, spreads: Spreads, moves_blocks: MovesBlocks) -> tuple[Room, ...]:
     """The rooms of a tree whose chains read `first` to `last` keys, the smallest first; none where no chain can be
     spread."""
     rooms: list[Room] = []
@@ -72,27 +84,60 @@ def find_rooms(first: int, last: int, spreads: Spreads) -> tuple[Room, ...]:
             if all(spreads(chain, room) for chain in {first, last}):
                 rooms.append(room)
                 break
+    if rooms:
+        return tuple(rooms)
+    for key_length in range(last, last + MOST_WIDER_IN_LANES * KEY_STEP + 1, KEY_STEP):
+        if not all(moves_blocks(chain, first - KEY_STEP, key_length) for chain in {first, last}):
+            break
+        rooms.append(Room(key_length, key_length, in_lanes=True))
     return tuple(rooms)
 
 
-def branches_of(tree: RowLayout, rooms: Sequence[Room], num_columns: int) -> Branches | None:
-    """In the smallest room that has a column for every node, else in the largest. None where there is no room, or the
-    entries don't fit. num_columns: that the slot has."""
-    assert tree.parents is not None
+def branches_of(tree: RowLayout, rooms: Sequence[Room]) -> Branches | None:
+    """In the smallest room that has a column for every node, else in the largest. None where there is no room."""
+    if rooms and rooms[0].in_lanes:
+        return _in_lanes(tree, rooms)
+    found = None
     for room in rooms:
-        moves = _moves(tree, room.stop)
-        others = [node for node, found in enumerate(moves) if found is None]
-        if not others or room == rooms[-1]:
+        found = _in_strides(tree, room)
+        if not found.others:
             break
-    if not rooms or room.key_length + len(others) > num_columns or 0 in others:
+    return None if found is None or 0 in found.others else found
+
+
+def _in_lanes(tree: RowLayout, rooms: Sequence[Room]) -> Branches | None:
+    lanes = lanes_of(tree)
+    room = None if lanes is None else next((room for room in rooms if room.stop >= lanes.stop), None)
+    if lanes is None or room is None:
         return None
-    behind = dict(zip(others, range(room.key_length, num_columns), strict=False))
-    own = [
-        behind[node] if found is None else position + STRIDE * found
-        for node, (position, found) in enumerate(zip(tree.positions, moves, strict=True))
-    ]
-    placed = [node for node, found in enumerate(moves) if found is not None]
-    return Branches(room, tuple(own), tuple(placed), tuple(others))
+    every = tuple(range(len(lanes.own)))
+    seen, positions = lanes.seen(room.key_length), lanes.positions(room.key_length)
+    return Branches(room, lanes.own, every, (), seen, positions, lanes)
+
+
+def _in_strides(tree: RowLayout, room: Room) -> Branches:
+    assert tree.parents is not None
+    moves = zip(tree.positions, _moves(tree, room.stop), strict=True)
+    own, placed, others = _columns([None if move is None else at + STRIDE * move for at, move in moves], room)
+    seen = np.zeros((len(own), room.key_length), dtype=np.bool_)
+    for node in placed:
+        parent = tree.parents[node]
+        if parent < 0:
+            seen[node, : tree.start] = True
+        else:
+            seen[node] = seen[parent]
+        seen[node, own[node]] = True
+    positions = np.arange(room.key_length)
+    positions[[own[node] for node in placed]] = [tree.positions[node] for node in placed]
+    return Branches(room, own, placed, others, seen, positions)
+
+
+def _columns(found: Sequence[int | None], room: Room) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """All nodes' columns, those that have one in the room, and the others, behind it."""
+    placed = tuple(node for node, column in enumerate(found) if column is not None)
+    others = tuple(node for node, column in enumerate(found) if column is None)
+    behind = dict(zip(others, range(room.key_length, room.key_length + len(others)), strict=True))
+    return tuple(behind[node] if column is None else column for node, column in enumerate(found)), placed, others
 
 
 def num_branches(start: int, num_entries: int, rooms: Sequence[Room]) -> int:
@@ -151,19 +196,8 @@ def branch_mask(
 ) -> torch.Tensor:
     """The mask [1, 1, groups · width, key length] of the placed nodes in their order: a node sees the context and its
     ancestors, `window` positions back in a sliding-window layer. Padding sees what the last node sees."""
-    assert tree.parents is not None
-    allowed = torch.zeros(len(tree.parents), branches.room.key_length, dtype=torch.bool)
-    positions = torch.arange(branches.room.key_length)
-    for node in branches.placed:
-        parent, column = tree.parents[node], branches.own[node]
-        if parent < 0:
-            allowed[node, : tree.start] = True
-        else:
-            allowed[node] = allowed[parent]
-        allowed[node, column] = True
-        positions[column] = tree.positions[node]
-    rows = [*branches.placed, *branches.placed[-1:] * (width - len(branches.placed))]
+    seen = branches.seen
     if window is not None:
-        own = torch.tensor(tree.positions)[:, None]
-        allowed &= own - positions < window
-    return additive(allowed[rows].to(device), dtype).repeat(groups, 1)[None, None]
+        seen = seen & (np.array(tree.positions)[:, None] - branches.positions < window)
+    rows = [*branches.placed, *branches.placed[-1:] * (width - len(branches.placed))]
+    return additive(torch.from_numpy(seen[rows]).to(device), dtype).repeat(groups, 1)[None, None]

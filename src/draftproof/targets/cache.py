@@ -101,13 +101,17 @@ class SlotCache(Cache):
 
     def reserve(self, wanted: Mapping[int, int]) -> None:
         """Make room for `wanted[slot]` entries in each slot. ModelError, with nothing lost, if there isn't so much."""
-        for slot, length in wanted.items():
-            while not self.extents.reserve(slot, length):
-                if self.capacity == self.max_columns:
-                    self._arrange(wanted)
-                    return
-                missing = num_columns(length) - self.extents.sizes[slot]
-                self._grow(min(max(2 * self.capacity, self.capacity + missing, STEP), self.max_columns))
+        if not all(self.widen(slot, length) for slot, length in wanted.items()):
+            self._arrange(wanted)
+
+    def widen(self, slot: int, length: int) -> bool:
+        """Give the slot columns for `length` entries, if that takes no pushing together of all slots."""
+        while not self.extents.reserve(slot, length):
+            if self.capacity == self.max_columns:
+                return False
+            missing = num_columns(length) - self.extents.sizes[slot]
+            self._grow(min(max(2 * self.capacity, self.capacity + missing, STEP), self.max_columns))
+        return True
 
     def _arrange(self, wanted: Mapping[int, int]) -> None:
         lengths = [max(length, wanted.get(slot, 0)) for slot, length in enumerate(self.lengths)]

@@ -22,6 +22,7 @@ from draftproof.targets.branches import Branches, Room, find_rooms, num_branches
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
+from draftproof.targets.key_order import attention_agrees, moves_blocks, spreads
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.masks import check_parents
@@ -32,7 +33,7 @@ from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import KEY_STEP, ExactShapes, Shapes
 from draftproof.targets.static.following import FollowingForward
 from draftproof.targets.static.operations import operations_for
-from draftproof.targets.summation import attention_agrees, limit_rows, row_window, spreads
+from draftproof.targets.summation import limit_rows, row_window
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
@@ -180,7 +181,7 @@ class HFTarget:
         return row_window(self.model, products)
 
     def attention_agrees(self, query_step: int) -> bool:
-        """See `summation.py`; True where attention isn't packed, which `probe` alone can ask."""
+        """See `key_order.py`; True where attention isn't packed, which `probe` alone can ask."""
         return not self._runner.packs or self.is_static or attention_agrees(self._layers, self._num_heads, query_step)
 
     @property
@@ -194,13 +195,14 @@ class HFTarget:
         return self._runner.rooms is not None
 
     def keep_branches_in_place(self, wanted: bool) -> None:
-        """On a CPU alone. What `summation.spreads` finds is asked once for each length of keys."""
+        """On a CPU alone. What `key_order.py` finds is asked once for each length of keys."""
         possible = self.device.type == "cpu" and self._runner.packs and not self.is_static
         self._runner.rooms = self._rooms if wanted and possible else None
 
     @cached_property
     def _rooms(self) -> Callable[[int, int], tuple[Room, ...]]:
-        return cache(partial(find_rooms, spreads=cache(partial(spreads, self._layers, self._num_heads))))
+        asked = [cache(partial(ask, self._layers, self._num_heads)) for ask in (spreads, moves_blocks)]
+        return cache(partial(find_rooms, spreads=asked[0], moves_blocks=asked[1]))
 
     @property
     def is_recurrent(self) -> bool:
@@ -213,13 +215,14 @@ class HFTarget:
         return not self.is_recurrent
 
     def num_branches(self, slot: int, num_entries: int) -> int | None:
-        """Under invariant execution on a CPU, those that fit in place: see `branches.py`. Where no branch ever does, as
-        with AMX, trees are planned for copies, which are cheap there."""
+        """Under invariant execution on a CPU, those that fit in place: see `branches.py`. Where branches take lanes, as
+        with AMX, or always copies, any number."""
         start, rooms = self.length(slot), self._runner.rooms
         first, last = (self.shapes.key_length(start + more) for more in (0, num_entries - 1))
         if rooms is None or first is None or last is None or self.shapes.num_tokens is not None:
             return None
-        if not rooms(KEY_STEP, KEY_STEP):
+        widest = rooms(KEY_STEP, KEY_STEP)
+        if not widest or widest[0].in_lanes:
             return None
         return num_branches(start, num_entries, rooms(first, last))
 

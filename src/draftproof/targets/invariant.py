@@ -9,13 +9,13 @@ holds on this machine is taken.
 - `StepShapes`: forwards keep their own width; only the queries of attention are padded, by a few, and forwards of
   fewer tokens than the linear layers need to sum in one order: none where they do so for any number of rows, as
   oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own; or four, where that is
-  measured to be faster (in bfloat16 two rows can take longer than four). Where products of hundreds of rows have
-  another order, as on processors with AMX, longer prompts are cut.
+  measured to be faster (in bfloat16 two rows can take longer than four). Where products that aren't packed have another
+  order from some number of rows on, as on processors with AMX, longer prompts are cut; packed ones cut themselves.
 - `FixedShapes`: every forward has `width` tokens, of whatever requests, and padding.
 
-Neither is taken on trust. `summation.py` asks the kernels with numbers that show any other order of a sum, and
-`pointwise.py` whether operations look at a number's place; `probe` runs the model over the same tokens cut in many
-ways, in another slot, beside other rows, and near the beginning and far into the cache, and compares the logits bit by
+Neither is taken on trust. `summation.py` and `key_order.py` ask the kernels with numbers that show any other order of
+a sum, `pointwise.py` whether operations look at a number's place; `probe` runs the model over the same tokens, cut in
+many ways, in another slot, beside other rows, near the beginning and far into the cache, and compares the logits bit by
 bit. If no policy passes, the target is refused with an error that says how to go on.
 """
 

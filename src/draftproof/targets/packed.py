@@ -66,6 +66,7 @@ class PackedForward:
         self._cache, self._layers, self._shapes = cache, layers, shapes
         self._device = layers.shapes[0].device
         starts = [cache.lengths[request.slot] for request in requests]
+        self._is_alone = len(requests) == 1
         self._num_written = sum(len(request.token_ids) for request in requests)
         self.num_tokens = self._num_written + num_padding
         self._layer = 0
@@ -90,17 +91,22 @@ class PackedForward:
             assert tree is not None
             first, last = (self._shapes.key_length(position) for position in (tree.start, max(tree.positions)))
             assert first is not None and last is not None
-            branches = branches_of(tree, rooms(first, last), self._cache.extents.sizes[slot])
-            if branches is not None:
+            branches = branches_of(tree, rooms(first, last))
+            fits = branches is not None and (branches.lanes is None or self._is_alone)
+            if branches is not None and fits and self._cache.widen(slot, branches.stop):
                 yield slot, branches
 
     def _prepare_writing(self, requests: Sequence[ScoreRequest], starts: Sequence[int]) -> None:
         """Views or indices of the columns that the tokens are written to."""
         self._columns: torch.Tensor | None = None
+        self._sources: torch.Tensor | None = None
         written: list[Any] = [None] * len(self._layers.shapes)
         offsets = self._cache.extents.offsets
         first = offsets[requests[0].slot] + starts[0]
-        if len(requests) > 1 or self.branches:
+        lanes = next((branches.lanes for branches in self.branches.values()), None)
+        if lanes is not None:
+            self._sources = torch.from_numpy(lanes.nodes.flatten()).to(self._device)
+        elif len(requests) > 1 or self.branches:
             columns: list[int] = []
             for request, start in zip(requests, starts, strict=True):
                 branches, offset = self.branches.get(request.slot), offsets[request.slot]
@@ -109,7 +115,11 @@ class PackedForward:
             self._columns = torch.tensor(columns, device=self._device)
         for group in self._cache.groups:
             keys, values = group.keys, group.values
-            if self._columns is None:
+            if lanes is not None:
+                for buffer in (keys, values):
+                    lanes.repeat_context(buffer, first - starts[0])
+                keys, values = (lanes.places(buffer, first - starts[0]) for buffer in (keys, values))
+            elif self._columns is None:
                 keys = keys[:, :, first : first + self._num_written]
                 values = values[:, :, first : first + self._num_written]
             for layer, key, value in zip(group.layers, keys.unbind(0), values.unbind(0), strict=True):
@@ -219,9 +229,11 @@ class PackedForward:
         self._layer = layer
         write_keys, write_values = self._written[layer]
         new_keys, new_values = keys[0, :, : self._num_written], values[0, :, : self._num_written]
+        if self._sources is not None:
+            new_keys, new_values = (part.index_select(1, self._sources) for part in (new_keys, new_values))
         if self._columns is None:
-            write_keys.copy_(new_keys)
-            write_values.copy_(new_values)
+            write_keys.copy_(new_keys.view(write_keys.shape))
+            write_values.copy_(new_values.view(write_values.shape))
         else:
             write_keys.index_copy_(1, self._columns, new_keys)
             write_values.index_copy_(1, self._columns, new_values)

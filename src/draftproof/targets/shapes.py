@@ -10,7 +10,7 @@ from typing import Protocol
 
 KEY_STEP = 64
 QUERY_STEPS = (2, 4)
-"""The first for which attention agrees (`summation.attention_agrees`) is taken: one query often has another kernel."""
+"""The first for which attention agrees (`key_order.attention_agrees`) is taken: one query often has another kernel."""
 FEW_QUERIES = 16
 """More queries are padded to a multiple of 4 at least: kernels take 32 or so at a time, and are others for few left."""
 
