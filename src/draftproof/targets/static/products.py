@@ -2,8 +2,8 @@
 
 Two kernels of a layer's ten are saved: the shares of a product whose depth is split are added up by the norm that comes
 next, and the gate is applied to the product's tile. On an H200, with layers of Qwen3-8B's shape, a step of up to 16
-tokens takes 7 % less. Of more tokens the gate needs tiles of another kind (`device/gated.py`): of 64, 128 and 256 tokens
-gate and up with their gate take 51, 54 and 72 µs, by the library and a kernel for the gate 54, 58 and 77. Shares
+tokens takes 7 % less. Of more tokens the gate needs tiles of another kind (`device/gated.py`): gate and up of 64, 128
+and 256 tokens with their gate take 51, 54 and 72 µs, by the library and a kernel for the gate 54, 58 and 77. Shares
 pay up to 128 tokens; of 256 the library's products are as fast.
 """
 
@@ -81,7 +81,7 @@ def wide_rows(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, int
     """
     rows = max(power_of_two(len(states)), min(WIDE_STAGES))
     weight = _weight(product, states, max(WIDE_STAGES)) if len(states) > MOST_GATED else None
-    if weight is None or not _has_gluon():
+    if weight is None or not has_wide_gates(weight.device):
         return None
     size, depth = weight.shape[0] // 2, weight.shape[1]
     tiles, wave = -(-size // WIDE_COLUMNS), torch.cuda.get_device_properties(weight.device).multi_processor_count
@@ -161,8 +161,12 @@ def _has_descriptors(device: torch.device) -> bool:
 
 
 @lru_cache
-def _has_gluon() -> bool:
-    """Gluon is experimental: the release that it was run with."""
+def has_wide_gates(device: torch.device) -> bool:
+    """Is it a processor whose groups of warps multiply, and the release of Triton that the kernel was run with?
+
+    Its language, Gluon, is experimental.
+    """
     import triton
 
-    return str(triton.__version__).startswith("3.6.")
+    is_hopper = torch.version.hip is None and torch.cuda.get_device_capability(device)[0] == 9
+    return is_hopper and str(triton.__version__).startswith("3.6.")
