@@ -51,7 +51,7 @@ MUTANTS = {
         "device/race.py", "tl.maximum(runner, tl.minimum(reach, best))", "runner", checks.check_slots
     ),
     "a slot looked at once": Mutant(
-        "device/race.py", "range(ats[0], ats[1], SLOTS)", "range(ats[0], ats[0] + 1, SLOTS)", checks.check_long_split
+        "device/race.py", "range(ats[0], ats[1], QUADS)", "range(ats[0], ats[0] + 1, QUADS)", checks.check_long_split
     ),
     "a quad's less likely tokens forgotten": Mutant(
         "device/race.py", "left = tl.maximum(left, others)", "pass", checks.check_slack

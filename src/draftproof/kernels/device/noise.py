@@ -24,7 +24,8 @@ def philox4(block, position, sample_index, word, key_low, key_high):
     k0, k1 = key_low, key_high
     for _ in tl.static_range(7):
         product0, product2 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
-        c0, c2 = (product2 >> 32).to(tl.uint32) ^ c1 ^ k0, (product0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        # What is the same for all blocks is joined first, once.
+        c0, c2 = (product2 >> 32).to(tl.uint32) ^ (c1 ^ k0), (product0 >> 32).to(tl.uint32) ^ (c3 ^ k1)
         c1, c3 = product2.to(tl.uint32), product0.to(tl.uint32)
         k0 += 0x9E3779B9
         k1 += 0xBB67AE85

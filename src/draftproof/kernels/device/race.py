@@ -12,6 +12,7 @@ from draftproof.kernels.device.noise import SHIFT, philox4, score, screened
 from draftproof.kernels.device.rows import highest, larger, load_quads, plain_only, quads_of
 
 SLOTS = tl.constexpr(64)
+QUADS = tl.constexpr(32)  # of one slot that are scored together: one a lane
 
 
 @triton.jit
@@ -134,8 +135,8 @@ def with_slot(row, quads_ptr, slot, taken, ats, noise, scale, found, vocab_size,
               HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """`found` with all of one slot's tokens but `taken`, which it has. ats: (first, end) of the split's quads in it."""
     num_quads = quads_of(vocab_size, EVEN)
-    for first_at in range(ats[0], ats[1], SLOTS):
-        at = first_at + tl.arange(0, SLOTS)
+    for first_at in range(ats[0], ats[1], QUADS):
+        at = first_at + tl.arange(0, QUADS)
         quad = tl.where(at < ats[1], at * SLOTS + slot, num_quads)
         z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
         z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
@@ -149,8 +150,8 @@ def with_slot(row, quads_ptr, slot, taken, ats, noise, scale, found, vocab_size,
 
 @triton.jit
 def of_quads(x0, x1, x2, x3):
-    """[4 * SLOTS] of the quads' four [SLOTS], token by token."""
-    return tl.reshape(tl.join(tl.join(x0, x2), tl.join(x1, x3)), (4 * SLOTS,))
+    """[4 * QUADS] of the quads' four [QUADS], token by token."""
+    return tl.reshape(tl.join(tl.join(x0, x2), tl.join(x1, x3)), (4 * QUADS,))
 
 
 @triton.jit
