@@ -73,6 +73,34 @@ def check_penalised_tiles(kernels):
         assert verdict.token_ids[:, 0].tolist() == reference.draw(changed, rows, requests, vocab_size).tolist()
 
 
+def check_changed_lanes(kernels):
+    """Tiles of four groups, with special tokens in many lanes of each and a mask that leaves them in part."""
+    vocab_size, tile, down, count = 2100, 1024, -90.0, 4
+    favourites = [5, 250, 251, 262, 509, 512, 700, 1023, 1024, 1290, 1291, 1777, 2047, 2048, 2099]
+    logits = logits_of(count, vocab_size, spread=1.0)
+    logits[:, favourites] = logits_of(count, len(favourites), spread=0.25, seed=4) + 9.0
+    generator = torch.Generator().manual_seed(3)
+    bits = torch.rand(count, 66, 32, generator=generator) < 0.7
+    words = (bits.long() << torch.arange(32)).sum(dim=2)
+    words = torch.where(words >= 1 << 31, words - (1 << 32), words).int()
+    allowed = bits.reshape(count, -1)[:, :vocab_size].to(DEVICE)
+    changed = logits.clone()
+    changed[:, favourites] = (changed[:, favourites].float() + down).to(changed.dtype)
+    changed = torch.where(allowed, changed, -torch.inf)
+    logits[:, 100:200] = torch.where(allowed[:, 100:200], logits[:, 100:200], torch.inf)
+    for filters in ({"top_p": 0.7}, {"top_k": 5}, {"temperature": 0}):
+        params = SamplingParams(logit_bias=dict.fromkeys(favourites, down), **filters)
+        rows = kernels.Rows.of_drafts(list(range(count)), [[]] * count, device=DEVICE)
+        requests = kernels.Requests.of([params] * count, range(count), device=DEVICE, changed=True)
+        changes = kernels.Changes.of([params] * count, [[]] * count, [[]] * count, device=DEVICE)
+        kernel = kernels.KeyedKernel(
+            logits, rows, vocab_size, num_exceptions=changes.num_exceptions(rows), tile=tile, splits=1
+        )
+        verdict = kernel(logits, rows, requests, allowed=words.to(DEVICE), changes=changes)
+        assert not verdict.faults.any()
+        assert verdict.token_ids[:, 0].tolist() == reference.draw(changed, rows, requests, vocab_size).tolist()
+
+
 def check_nothing_left(kernels):
     """Rows whose only allowed tokens are taken out by bias have no token to draw, by every road."""
     logits, words = logits_of(2, 512), torch.zeros(2, 16, dtype=torch.int32)
@@ -197,5 +225,6 @@ def check_listed_once(kernels):
     expected = {5: (0.0, 3), 9: (1.0, 9), 33: (0.0, 1), 60: (2.0, 2), 41: (0.0, 2), 70: (3.0, 0)}
     found = zip(*(column[0][there].tolist() for column in (listed.ids, listed.biases, listed.counts)), strict=True)
     assert sorted(found) == sorted((token, *entry) for token, entry in expected.items())
-    words = [sum(1 << token % 32 for token in expected if token // 32 == index) for index in range(3)]
-    assert [word & 0xFFFFFFFF for word in listed.special[0].tolist()] == words
+    # Of these 80 tokens each lane has eight side by side, in the lowest byte of its word.
+    words = [sum(1 << token % 8 for token in expected if token // 8 == lane) for lane in range(32)]
+    assert listed.special[0].tolist() == words

@@ -181,9 +181,21 @@ MUTANTS = {
     ),
     "special tokens raced twice": Mutant(
         "device/rows.py",
-        "bits = bits & ~tl.load(row[2] + eighth, mask=inside, other=0).to(tl.int32)",
+        "bits = bits & ~tl.load(row[2] + special_at(eighth), mask=inside, other=0).to(tl.int32)",
         "pass",
         change_checks.check_penalised_favourite,
+    ),
+    "the special tokens of another lane": Mutant(
+        "device/rows.py", "words + tile * (SLOTS // 2) + lane,", "words + tile * (SLOTS // 2) + (lane ^ 1),",
+        change_checks.check_changed_lanes
+    ),
+    "the special tokens of the tile before": Mutant(
+        "device/read.py", "special_of_tile(row, tile + 1, ", "special_of_tile(row, tile, ",
+        change_checks.check_changed_lanes
+    ),
+    "a mask's first group for all": Mutant(
+        "device/rows.py", "(tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)",
+        "(tile * GROUP) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)", change_checks.check_changed_lanes
     ),
     "a seen token that isn't looked for among the drafts": Mutant(
         "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1",

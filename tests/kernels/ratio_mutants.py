@@ -103,7 +103,7 @@ RATIO_MUTANTS = {
         RATIO, "has_bit(row[1], token_id, inside)", "inside", ratio_checks.check_likely_drafts
     ),
     "a drafted token's logit before its penalty": Mutant(
-        RATIO, "~has_bit(row[2], token_id, inside)", "inside", ratio_checks.check_likely_drafts
+        RATIO, "~is_special(row, token_id, inside)", "inside", ratio_checks.check_likely_drafts
     ),
     "greedy rows without their bound": Mutant(
         "device/law.py", "z_bound = tl.zeros((), tl.float32) + largest", "z_bound += 0.0 * largest",

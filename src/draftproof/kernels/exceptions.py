@@ -117,7 +117,7 @@ class Exceptions(NamedTuple):
         width = -(-num_exceptions // tile) * tile
         floats = torch.empty((rows.num_requests + rows.num_rows, width), dtype=torch.float32, device=device)
         ids, counts = torch.empty((2, rows.num_requests, width), dtype=torch.int32, device=device)
-        special = torch.empty((rows.num_requests, -(-vocab_size // 32)), dtype=torch.int32, device=device)
+        special = torch.empty((rows.num_requests, 32 * -(-vocab_size // 1024)), dtype=torch.int32, device=device)
         return cls(special, ids, floats[: rows.num_requests], counts, floats[rows.num_requests :])
 
 

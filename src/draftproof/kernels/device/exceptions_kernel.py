@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.overlap import let_next_begin
+from draftproof.kernels.device.rows import special_at
 
 
 @triton.jit
@@ -24,55 +25,62 @@ def exceptions_kernel(drafted, seen, bias, special, special_stride, listed, num_
     at = request * num_entries
     out = (listed[0] + at, listed[1] + at, listed[2] + at)
     lane = tl.arange(0, CHUNK)
+    # All that memory is slow to bring is on its way while the bits are cleared.
+    seen_at = (seen[0] + request * num_seen, seen[1] + request * num_seen)
+    next_ids, next_counts = seen_of(seen_at, lane, num_seen)
+    nodes = tl.load(drafted + lane, mask=lane < num_nodes, other=-1)
+    biased = tl.load(biases[0] + lane, mask=lane < num_bias, other=-1)
+    added = tl.load(biases[1] + lane, mask=lane < num_bias, other=0.0)
     for start in range(0, num_words, CHUNK):
         tl.store(special + start + lane, tl.zeros((CHUNK,), tl.int32), mask=start + lane < num_words)
     tl.debug_barrier()
     for start in range(0, num_seen, CHUNK):
         place = start + lane
-        inside = place < num_seen
-        ids = tl.load(seen[0] + request * num_seen + place, mask=inside, other=-1)
-        counts = tl.load(seen[1] + request * num_seen + place, mask=inside, other=0)
+        ids, counts = next_ids, next_counts
+        next_ids, next_counts = seen_of(seen_at, place + CHUNK, num_seen)
         ids = marked(special, ids, vocab_size)
         is_drafted = tl.zeros((CHUNK,), tl.int32)
         for node in range(0, num_nodes):
             is_drafted |= ((ids >= 0) & (ids == tl.load(drafted + node))).to(tl.int32)
-        added = bias_of(ids, biases, num_bias, CHUNK)
-        enter(out, place, inside, ids, added, 4 * counts + 2 * is_drafted + 1)
+        enter(out, place, place < num_seen, ids, bias_of(ids, biases, num_bias, CHUNK), 4 * counts + 2 * is_drafted + 1)
     tl.debug_barrier()
     for start in range(0, num_nodes, CHUNK):
         place = start + lane
-        ids = tl.load(drafted + place, mask=place < num_nodes, other=-1)
+        ids = nodes
+        nodes = tl.load(drafted + place + CHUNK, mask=place + CHUNK < num_nodes, other=-1)
         repeats = tl.zeros((CHUNK,), tl.int32)
         for node in range(0, num_nodes):
             repeats += ((ids == tl.load(drafted + node)) & (node < place)).to(tl.int32)
         ids = marked(special, tl.where(repeats == 0, ids, -1), vocab_size)
-        enter(
-            out,
-            num_seen + place,
-            place < num_nodes,
-            ids,
-            bias_of(ids, biases, num_bias, CHUNK),
-            2 * (ids >= 0).to(tl.int32),
-        )
+        enter(out, num_seen + place, place < num_nodes, ids, bias_of(ids, biases, num_bias, CHUNK),
+              2 * (ids >= 0).to(tl.int32))  # fmt: skip
     tl.debug_barrier()
     for start in range(0, num_bias, CHUNK):
         place = start + lane
-        inside = place < num_bias
-        ids = marked(special, tl.load(biases[0] + place, mask=inside, other=-1), vocab_size)
-        added = tl.load(biases[1] + place, mask=inside, other=0.0)
-        enter(out, num_seen + num_nodes + place, inside, ids, added, 0 * ids)
+        ids = marked(special, biased, vocab_size)
+        enter(out, num_seen + num_nodes + place, place < num_bias, ids, added, 0 * ids)
+        biased = tl.load(biases[0] + place + CHUNK, mask=place + CHUNK < num_bias, other=-1)
+        added = tl.load(biases[1] + place + CHUNK, mask=place + CHUNK < num_bias, other=0.0)
     for start in range(num_seen + num_nodes + num_bias, num_entries, CHUNK):
         enter(out, start + lane, start + lane < num_entries, 0 * lane - 1, 0.0 * lane, 0 * lane)
+
+
+@triton.jit
+def seen_of(seen, place, num_seen):
+    """(ids, counts) of seen tokens at `place` [N], (-1, 0) beyond them."""
+    inside = place < num_seen
+    return tl.load(seen[0] + place, mask=inside, other=-1), tl.load(seen[1] + place, mask=inside, other=0)
 
 
 @triton.jit
 def marked(special, ids, vocab_size):
     """`ids` [N], all different, with -1 for those that are no token or whose bit is set; sets the others'."""
     there = (ids >= 0) & (ids < vocab_size)
-    bit = tl.full(ids.shape, 1, tl.int32) << (ids % 32)
-    before = tl.load(special + ids // 32, mask=there, other=0, cache_modifier=".cg")
+    byte = special_at(ids // 8)
+    bit = tl.full(ids.shape, 1, tl.int32) << (8 * (byte % 4) + ids % 8)
+    before = tl.load(special + byte // 4, mask=there, other=0, cache_modifier=".cg")
     there = there & ((before & bit) == 0)
-    tl.atomic_or(special + ids // 32, bit, mask=there, sem="relaxed")
+    tl.atomic_or(special + byte // 4, bit, mask=there, sem="relaxed")
     return tl.where(there, ids, -1)
 
 

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.noise import exact_score, field_at, philox4, score
-from draftproof.kernels.device.rows import above, has_bit, load_tiles
+from draftproof.kernels.device.rows import above, has_bit, is_special, load_tiles
 
 POINT = tl.constexpr(0)
 LOGITS = tl.constexpr(1)
@@ -61,7 +61,7 @@ def logit_at(row, token_id, shape, num_exceptions, TILE: tl.constexpr, HAS_ALLOW
     if HAS_ALLOWED:
         there = there & has_bit(row[1], token_id, inside)
     if HAS_SPECIAL:
-        there = there & ~has_bit(row[2], token_id, inside)
+        there = there & ~is_special(row, token_id, inside)
     z = tl.load(row[0] + token_id, mask=there, other=-float("inf")).to(tl.float32)
     if HAS_SPECIAL:
         for start in range(0, num_exceptions, TILE):

@@ -11,6 +11,7 @@ from draftproof.kernels.device.noise import philox4, screened
 from draftproof.kernels.device.overlap import wait_for_previous
 from draftproof.kernels.device.race import SLOTS, empty_slots, entered, finished, nothing_found
 from draftproof.kernels.device.rows import (
+    allowed_of_tile,
     coarse,
     larger,
     level,
@@ -18,8 +19,8 @@ from draftproof.kernels.device.rows import (
     load_quads,
     max_or_nan,
     only,
-    plain_of_tile,
     quads_of,
+    special_of_tile,
     unpack,
 )
 
@@ -89,6 +90,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
         if HAS_ALLOWED:
             next_share = share_of(allowed_words(row, first, last, vocab_size, TILE))
             words = allowed_words(row, first + 1, last, vocab_size, TILE)
+        if HAS_SPECIAL:
+            next_special = special_of_tile(row, first, leaves_out, GROUP, SLOTS)
         for tile in range(first, last):
             quad = tile * (TILE // 4) + within
             if HAS_ALLOWED:
@@ -105,11 +108,19 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             else:
                 z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
             applies = leaves_out
+            if HAS_SPECIAL:
+                special = next_special
+                next_special = special_of_tile(row, tile + 1, leaves_out & (tile + 1 < last), GROUP, SLOTS)
             if HAS_ALLOWED:
                 applies = applies | (share != ALL)
             if HAS_ALLOWED or HAS_SPECIAL:
                 if applies:
-                    bits = plain_of_tile(row, tile, end, leaves_out, GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
+                    lanes = tl.full((SLOTS // 2,), -1, tl.int32)
+                    if HAS_ALLOWED:
+                        lanes = allowed_of_tile(row, tile, end, GROUP, SLOTS)
+                    if HAS_SPECIAL:
+                        lanes = lanes & ~special
+                    bits = lanes[None, :] >> (8 * tl.arange(0, GROUP)[:, None])
                     of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
                     z0, z1, z2, z3 = only(of_quads, z0, z1, z2, z3)
             racing = races

@@ -70,35 +70,60 @@ def load_quads(quads_ptr, logits_ptr, quad, num_quads, vocab_size, PACKED: tl.co
 
 
 @triton.jit
-def plain_bits(row, eighth, inside, asks_special, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
-    """int32 whose bits 0..7 say which of eight tokens are allowed and not special (none is, if not asks_special)."""
+def special_at(eighth):
+    """Which byte of a request's special bits is of eight tokens: of 1,024 tokens, four bytes for each of 32 lanes."""
+    return (eighth & -128) | ((eighth & 31) << 2) | ((eighth >> 5) & 3)
+
+
+@triton.jit
+def is_special(row, ids, inside):
+    """Whether tokens are special; read where `inside`."""
+    byte = tl.load(row[2] + special_at(ids // 8), mask=inside, other=0).to(tl.int32)
+    return ((byte >> (ids % 8)) & 1) != 0
+
+
+@triton.jit
+def plain_bits(row, eighth, inside, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """int32 whose bits 0..7 say which of eight tokens are allowed and not special."""
     bits = tl.full(eighth.shape, 255, tl.int32)
     if HAS_ALLOWED:
         bits = tl.load(row[1] + eighth, mask=inside, other=0).to(tl.int32)
     if HAS_SPECIAL:
-        if asks_special:
-            bits = bits & ~tl.load(row[2] + eighth, mask=inside, other=0).to(tl.int32)
+        bits = bits & ~tl.load(row[2] + special_at(eighth), mask=inside, other=0).to(tl.int32)
     return bits
 
 
 @triton.jit
-def plain_of_tile(row, tile, end, asks_special, GROUP: tl.constexpr, SLOTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                  HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """`plain_bits` [GROUP, SLOTS / 2] of a tile's quads, up to quad `end`.
+def special_of_tile(row, tile, inside, GROUP: tl.constexpr, SLOTS: tl.constexpr):
+    """[SLOTS / 2] int32: a tile's special bits, a byte for each group of its lane's; none where not `inside`."""
+    lane = tl.arange(0, SLOTS // 2)
+    there = lane < tl.where(inside, SLOTS // 2, 0)
+    if GROUP == 4:
+        words = row[2].to(tl.pointer_type(tl.int32), bitcast=True)
+        bits = tl.load(words + tile * (SLOTS // 2) + lane, mask=there, other=0)
+    else:
+        bits = tl.zeros((SLOTS // 2,), tl.int32)
+        for group in tl.static_range(GROUP):
+            byte = special_at((tile * GROUP + group) * (SLOTS // 2) + lane)
+            bits |= tl.load(row[2] + byte, mask=there, other=0).to(tl.int32) << (8 * group)
+    return bits
 
-    A lane that holds two quads side by side loads the one byte of both, so that nothing changes lanes.
-    """
-    HALF: tl.constexpr = SLOTS // 2
-    eighth = tile * (GROUP * HALF) + tl.arange(0, GROUP)[:, None] * HALF + tl.arange(0, HALF)[None, :]
-    # Not known to be aligned: else a lane would load several bytes of one word.
-    return plain_bits(row, tl.multiple_of(eighth, [1, 1]), 2 * eighth < end, asks_special, HAS_ALLOWED, HAS_SPECIAL)
+
+@triton.jit
+def allowed_of_tile(row, tile, end, GROUP: tl.constexpr, SLOTS: tl.constexpr):
+    """[SLOTS / 2] int32: a tile's allowed bits up to quad `end`, in the order of `special_of_tile`."""
+    bits = tl.zeros((SLOTS // 2,), tl.int32)
+    for group in tl.static_range(GROUP):
+        eighth = (tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)
+        bits |= tl.load(row[1] + eighth, mask=2 * eighth < end, other=0).to(tl.int32) << (8 * group)
+    return bits
 
 
 @triton.jit
 def plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
     """Logits of a quad's four tokens, -inf where they are not allowed or special."""
     if HAS_ALLOWED or HAS_SPECIAL:
-        bits = plain_bits(row, quad // 2, quad < num_quads, True, HAS_ALLOWED, HAS_SPECIAL)
+        bits = plain_bits(row, quad // 2, quad < num_quads, HAS_ALLOWED, HAS_SPECIAL)
         z0, z1, z2, z3 = only(bits >> (4 * (quad % 2)), z0, z1, z2, z3)
     return z0, z1, z2, z3
 
@@ -122,7 +147,7 @@ def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, 
     if HAS_ALLOWED or HAS_SPECIAL:
         eighth = tile[:, None] * (TILE // 8) + tl.arange(0, TILE // 8)[None, :]
         inside = 8 * eighth < vocab_size
-        bits = plain_bits(row, tl.multiple_of(eighth, [1, 1]), inside, True, HAS_ALLOWED, HAS_SPECIAL)
+        bits = plain_bits(row, tl.multiple_of(eighth, [1, 1]), inside, HAS_ALLOWED, HAS_SPECIAL)
         plain = (bits[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
         z = tl.where(tl.reshape(plain, ids.shape) != 0, z, -float("inf"))
     if HAS_SPECIAL:
@@ -145,12 +170,12 @@ def load_places(row, places, num_tiles, num_plain, vocab_size, TILE: tl.constexp
                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(z float32, token ids int32) at `places` (any shape), tile * TILE + place in it; -inf where no token is."""
     ids = places
-    plain = places < vocab_size
+    inside = places < vocab_size
+    z = tl.load(row[0] + ids, mask=inside, other=-float("inf")).to(tl.float32)
     if HAS_ALLOWED:
-        plain = plain & has_bit(row[1], ids, plain)
+        z = tl.where(has_bit(row[1], ids, inside), z, -float("inf"))
     if HAS_SPECIAL:
-        plain = plain & ~has_bit(row[2], ids, plain)
-    z = tl.load(row[0] + ids, mask=plain, other=-float("inf")).to(tl.float32)
+        z = tl.where(is_special(row, ids, inside), -float("inf"), z)
     if HAS_SPECIAL:
         place = places - num_plain * TILE
         extra = (place >= 0) & (places < num_tiles * TILE)

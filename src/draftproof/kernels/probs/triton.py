@@ -6,7 +6,7 @@ import triton.language as tl
 from draftproof.kernels.device.draw import OK, health, masses_of
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
-from draftproof.kernels.device.rows import above, has_bit, level, load_tiles, max_or_nan
+from draftproof.kernels.device.rows import above, is_special, level, load_tiles, max_or_nan
 from draftproof.kernels.device.wanted import store_unbounded
 
 
@@ -51,7 +51,7 @@ def write_kernel(logits, stride, row_params, request_params, masks, exceptions, 
     writes = (ids >= 0) & (ids < vocab_size)
     if HAS_SPECIAL:
         if tile < num_plain:
-            writes = writes & ~has_bit(row[2], ids, writes)
+            writes = writes & ~is_special(row, ids, writes)
         else:
             place = (tile - num_plain) * TILE + tl.arange(0, TILE)[None, :]
             writes = writes & (place < exceptions[2])
