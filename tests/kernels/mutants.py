@@ -84,7 +84,20 @@ MUTANTS = {
         "device/rows.py", "tl.where(bits < 0, 0, 0xFFFF)", "0", checks.check_float_groups
     ),
     "groups of one slot": Mutant(
-        "device/passes.py", "+ group % SLOTS) + within % 4", "+ 0 * group) + within % 4", checks.check_top_k_top_p
+        "device/passes.py", "TILE + 4 * (group % SLOTS)", "TILE + 0 * group", checks.check_top_k_top_p
+    ),
+    "a group of another tile": Mutant(
+        "device/passes.py", "start + (bit >> 1)", "start + 0 * bit", change_checks.check_penalised_tiles
+    ),
+    "one hit of each lane's counted": Mutant(
+        "device/passes.py", "num_found + tl.sum(counts, 0)", "num_found + tl.max(counts, 0)", checks.check_top_k_top_p
+    ),
+    "a sum of lower halves": Mutant(
+        "device/boundary.py", "(high.to(tl.int64) << 22) + low", "0 * high + low", checks.check_top_k_top_p
+    ),
+    "fewer tiles than k": Mutant(
+        "device/boundary.py", 'tl.where(enough, unordered(low << 16), -float("inf"))', "unordered(low << 16)",
+        checks.check_top_k_top_p
     ),
     "the exceptions' groups unread": Mutant(
         "device/exceptions.py",

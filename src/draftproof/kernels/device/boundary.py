@@ -10,7 +10,7 @@ The few are found by the maxima of groups of tokens, in the tiles that reach tha
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.passes import WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
+from draftproof.kernels.device.passes import UNIT, WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
 from draftproof.kernels.device.rows import highest, level, ordered, unordered
 
 BY_COUNT = tl.constexpr(0)  # what `keep_of_row` asks of a row, in this order: top-k's last logit,
@@ -41,16 +41,17 @@ def kth_tile_max(tile_max, num_tiles, k, TILES: tl.constexpr):
     """A value that at least k tiles' maxima reach, close below the k-th largest; -inf if there are fewer."""
     tile = tl.arange(0, TILES)
     reach = tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf"))
-    key = tl.where(reach > -float("inf"), ordered(reach) >> 16, -32768)
-    low = tl.full((), -32768, tl.int32)
-    high = tl.max(key, 0)
+    there = reach > -float("inf")
+    key = tl.where(there, ordered(reach) >> 16, -32768)
+    low, high = tl.min(tl.where(there, key, 32767), 0), tl.max(key, 0)
+    enough = tl.sum(there.to(tl.int32), 0) >= k
     while low < high:
         middle = (low | high) - ((low ^ high) >> 1)
         if tl.sum((key >= middle).to(tl.int32), 0) >= k:
             low = middle
         else:
             high = middle - 1
-    return tl.where(low == -32768, -float("inf"), unordered(low << 16))
+    return tl.where(enough, unordered(low << 16), -float("inf"))
 
 
 @triton.jit
@@ -75,6 +76,14 @@ def largest_of_list(list_z, num_found, LIST: tl.constexpr):
 
 
 @triton.jit
+def sum_of_units(units):
+    """The sum, an int64, of up to 1,024 `whole` weights: two sums of 32 bits, which a warp makes in one step each."""
+    low = tl.sum((units & 0x3FFFFF).to(tl.uint32), 0)
+    high = tl.sum((units >> 22).to(tl.uint32), 0)
+    return (high.to(tl.int64) << 22) + low.to(tl.int64)
+
+
+@triton.jit
 def keep_of_list(list_z, list_ids, num_found, vocab_size, scale, top, k, top_p, needed_total, LIST: tl.constexpr,
                  KEY_SHIFT: tl.constexpr):  # fmt: skip
     """`keep_of_tokens` of the `num_found` <= LIST tokens of a list."""
@@ -90,8 +99,7 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
     enough: whether the list holds all that the filters keep.
     """
     key = ordered(z) >> KEY_SHIFT
-    # 1,024 weights of at most 1 in units of 2^-43 are exact in float64, sums and all.
-    weight = tl.where(alive, whole(tl.exp2(tl.fma(z, scale, -top))) / WHOLE, 0.0)
+    units = tl.where(alive, whole(tl.exp2(tl.fma(z, scale, -top))), 0.0).to(tl.int64)
     lowest = tl.min(tl.where(alive, key, 2147483647), 0)
     highest = tl.max(tl.where(alive, key, -2147483648), 0)
     if k > 0:
@@ -103,29 +111,32 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
             else:
                 high = middle - 1
         alive = alive & (key >= low)
-        weight = tl.where(alive, weight, 0.0)
+        units = tl.where(alive, units, 0)
         lowest = low
-    mass = tl.sum(weight.to(tl.float64), 0)
-    total = tl.where(needed_total < 0, mass, needed_total)
-    needed = top_p * total
-    enough = mass >= needed
+    kept = sum_of_units(units)
+    needed = top_p * tl.where(needed_total < 0, kept.to(tl.float64) * UNIT, needed_total)
+    goal = tl.ceil(needed * WHOLE).to(tl.int64)
+    enough = kept >= goal
     id_bound = tl.full((), 0, tl.int32) + vocab_size
     bound = lowest
     if (top_p < 1.0) & enough:
         low, high = lowest, highest
         while low < high:
             middle = (low | high) - ((low ^ high) >> 1)
-            if tl.sum(tl.where(key >= middle, weight, 0.0).to(tl.float64), 0) >= needed:
+            if sum_of_units(tl.where(key >= middle, units, 0)) >= goal:
                 low = middle
             else:
                 high = middle - 1
         bound = low
-        before = tl.sum(tl.where(key > low, weight, 0.0).to(tl.float64), 0)
+        before = sum_of_units(tl.where(key > low, units, 0))
         tied = alive & (key == low)
-        one = tl.max(tl.where(tied, weight, 0.0), 0).to(tl.float64)
         num_tied = tl.sum(tied.to(tl.int32), 0)
-        num_kept = tl.minimum(tl.maximum(tl.ceil((needed - before) / one), 1.0), num_tied.to(tl.float64)).to(tl.int32)
-        mass = before + num_kept.to(tl.float64) * one
+        tied_units = sum_of_units(tl.where(tied, units, 0))
+        num_kept, kept = num_tied, before + tied_units
+        if num_tied > 1:
+            one = tl.maximum(tied_units // num_tied, 1)
+            num_kept = tl.minimum(tl.maximum((goal - before + one - 1) // one, 1), num_tied.to(tl.int64)).to(tl.int32)
+            kept = before + num_kept.to(tl.int64) * one
         if num_kept < num_tied:
             first, last = tl.full((), 0, tl.int32), id_bound
             while first < last:
@@ -135,6 +146,7 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
                 else:
                     first = middle + 1
             id_bound = first
+    mass = kept.to(tl.float64) * UNIT
     return value_of(bound, KEY_SHIFT), id_bound, mass, enough
 
 
@@ -173,7 +185,7 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
             num_before, mass = count, share
             asked += 1
         elif asked == UP_TO:
-            one = whole(tl.exp2(tl.fma(z_bound, scale, -top))).to(tl.float64) / WHOLE
+            one = whole(tl.exp2(tl.fma(z_bound, scale, -top))).to(tl.float64) * UNIT
             num_tied = count - num_before
             most = num_tied.to(tl.float64)
             num_kept = tl.minimum(tl.maximum(tl.ceil((needed - mass) / one), 1.0), most).to(tl.int32)
@@ -223,6 +235,8 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
     """
     least = least_of(largest, temperature, min_score, KEY_SHIFT)
     wanted = tl.where(k > 0, k, shape[0] + 1)
+    if LOOSE:
+        wanted = tl.where(k > 0, tl.minimum(k + k // 2, tl.maximum(k, shape[0] // 2)), wanted)
     num_found, short = tl.full((), 0, tl.int32), tl.full((), 1, tl.int32)
     while short > 0:
         start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
@@ -234,7 +248,7 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
                                 HAS_SPECIAL)  # fmt: skip
         short = tl.zeros((), tl.int32)
         if LOOSE:
-            # Some of the maxima were special tokens': as many tokens as maxima are wanted, so more maxima are taken.
+            # More of the maxima were special tokens' than were taken beyond k: k more are taken.
             fewer = (num_found < k) & (start > -float("inf"))
             short = (fewer & (min_score == -float("inf"))).to(tl.int32)
             wanted += k

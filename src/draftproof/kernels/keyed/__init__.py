@@ -15,6 +15,8 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
+_SUM_PROGRAMS: Final = 2048  # where rows are picked and summed by one launch
+_SUM_PARTS: Final = 16  # of rows of which few are summed
 _AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
 _READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
@@ -103,7 +105,7 @@ class KeyedKernel:
             pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
                 *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
                 LISTS=requests.lists, SUMS=at_once, LOOSE=loose,
-                num_warps=_SUM_WARPS if few and (sums or requests.lists) else 1, **summing,
+                num_warps=_SUM_WARPS if at_once else 1, **summing,
             )  # fmt: skip
             if sums and not at_once:
                 sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)
@@ -123,7 +125,7 @@ def read_splits(num_rows: int, num_tiles: int) -> int:
 
 def sum_parts(num_rows: int, tiles: int) -> int:
     """How many programs share a row whose mass is summed, a power of two."""
-    parts = 2048 // max(num_rows, 1) if num_rows <= _AT_ONCE else 32 if num_rows <= 512 else 16
+    parts = _SUM_PROGRAMS // max(num_rows, 1) if num_rows <= _AT_ONCE else 32 if num_rows <= 512 else _SUM_PARTS
     return max(1, min(tiles // 4, 1 << max(parts, 1).bit_length() - 1))
 
 
