@@ -17,10 +17,11 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
 _SUM_PROGRAMS: Final = 2048  # where rows are picked and summed by one launch
 _SUM_PARTS: Final = 16  # of rows of which few are summed
-_AT_ONCE: Final = 64  # rows that are picked and summed by one launch; of more, few are summed
+_AT_ONCE: Final = 16  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
 _READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
 _LEAST_TILES: Final = 5  # that a program reads: a race is finished at the cost of one or two tiles more
+_LISTERS: Final = 40960  # programs that read rows of which none is raced, of two tiles or more
 _PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
 
@@ -46,6 +47,7 @@ class KeyedKernel:
         plan = Plan.of(logits, vocab_size, num_exceptions, tile)
         splits = splits or read_splits(plan.num_rows, plan.num_plain)
         self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
+        self._tiles_to_list = max(2, -(-plan.num_plain * plan.num_rows // _LISTERS))
         device = logits.device
         self._scratch = self._plan.scratch(device)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
@@ -83,9 +85,11 @@ class KeyedKernel:
         loose = requests.lists and plan.num_exceptions > 0
         changed = plan.num_exceptions > 0 or allowed is not None
         limits = plan.at_most(88 if requests.top_p_alone else 72) if changed and requests.races else {}
-        read_kernel[(plan.num_rows * plan.num_racers,)](
+        tiles_per_split = plan.tiles_per_split if requests.races else self._tiles_to_list
+        splits = -(-plan.num_plain // tiles_per_split)
+        read_kernel[(plan.num_rows * (splits + (plan.num_exceptions > 0)),)](
             logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
-            plan.tiles_per_split, plan.vocab_size, plan.splits, PACKED=plan.packed, KIND=plan.kind,
+            tiles_per_split, plan.vocab_size, splits, PACKED=plan.packed, KIND=plan.kind,
             EVEN=plan.vocab_size % 4 == 0, RACE=requests.races, MASS=requests.top_p_alone, GROUPS=requests.lists,
             LOOSE=loose, num_warps=1, **sizes, **common.of_read, **limits,
         )  # fmt: skip
