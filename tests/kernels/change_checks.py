@@ -101,6 +101,34 @@ def check_changed_lanes(kernels):
         assert verdict.token_ids[:, 0].tolist() == reference.draw(changed, rows, requests, vocab_size).tolist()
 
 
+def check_top_p_beside_banned_tokens(kernels):
+    """Banned tokens had nearly all of the mass, and top-p is close to what stands before the winner."""
+    vocab_size, num_rows, banned = 700, 2, [4, 300, 611]
+    logits = logits_of(num_rows, vocab_size, spread=1.0)
+    logits[:, banned] = torch.tensor([16.0, 15.0, 16.0], dtype=logits.dtype, device=DEVICE)
+    changed = logits.clone()
+    changed[:, banned] = -torch.inf
+    rows = kernels.Rows.of_drafts([0, 1], [[]] * num_rows, device=DEVICE)
+    plain = kernels.Requests.of([SamplingParams()] * num_rows, [0, 1], device=DEVICE)
+    law = reference.probs(changed, rows, plain, vocab_size)
+    winners = reference.draw(changed, rows, plain, vocab_size).tolist()
+    params, repeated = [], []
+    for row, winner in enumerate(winners):
+        before = law[row][law[row] > law[row, winner]].sum().item()
+        for step in (-300, -30, -3, 3, 30, 300):
+            bias = dict.fromkeys(banned, -float("inf"))
+            params.append(SamplingParams(top_p=before * (1 + step * 1e-5) + 1e-9, logit_bias=bias))
+            repeated.append(row)
+    logits, changed, count = logits[repeated].contiguous(), changed[repeated].contiguous(), len(repeated)
+    rows = kernels.Rows.of_drafts(repeated, [[]] * count, device=DEVICE)
+    requests = kernels.Requests.of(params, repeated, device=DEVICE, changed=True)
+    changes = kernels.Changes.of(params, [[]] * count, [[]] * count, device=DEVICE)
+    kernel = kernels.KeyedKernel(logits, rows, vocab_size, num_exceptions=changes.num_exceptions(rows), splits=2)
+    found = kernel(logits, rows, requests, changes=changes).token_ids[:, 0].tolist()
+    assert found == reference.draw(changed, rows, requests, vocab_size).tolist()
+    assert len(set(zip(repeated, found, strict=True))) > num_rows
+
+
 def check_nothing_left(kernels):
     """Rows whose only allowed tokens are taken out by bias have no token to draw, by every road."""
     logits, words = logits_of(2, 512), torch.zeros(2, 16, dtype=torch.int32)

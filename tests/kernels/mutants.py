@@ -109,7 +109,7 @@ MUTANTS = {
         "keyed/triton.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
     ),
     "the second contender's mass for the first's": Mutant(
-        "device/draw.py", "tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))",
+        "device/sums.py", "tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))",
         "tl.store(part_mass + part, tl.sum(tl.sum(mass1, 1), 0))", checks.check_top_p
     ),
     "the first contender's logit for the second's": Mutant(
@@ -117,11 +117,11 @@ MUTANTS = {
         checks.check_top_p_of_many_rows,
     ),
     "equal logits of later tiles counted before a contender": Mutant(
-        "device/draw.py", "tl.where(end <= id_bound, z_bound,", "tl.where(end >= 0, z_bound,",
+        "device/sums.py", "tl.where(end <= id_bound, z_bound,", "tl.where(end >= 0, z_bound,",
         checks.check_top_p_over_many_tiles,
     ),
     "a zero below the other zero": Mutant(
-        "device/draw.py", "| (tl.abs(z_bound) < 1e-30)", "", checks.check_top_p_over_many_tiles
+        "device/sums.py", "| (tl.abs(z_bound) < 1e-30)", "", checks.check_top_p_over_many_tiles
     ),
     "min-p before temperature": Mutant(
         "device/boundary.py",
@@ -241,6 +241,19 @@ MUTANTS = {
     "a tile that isn't read though its tokens are allowed": Mutant(
         "device/read.py", "tl.where(next_share != NONE, coming_end, 0)", "tl.where(share != NONE, coming_end, 0)",
         change_checks.check_masked_shares,
+    ),
+    "the mass that banned tokens had": Mutant(
+        "device/loose.py", "total = there - whole", "total = there", change_checks.check_top_p_beside_banned_tokens
+    ),
+    "no doubt of what is taken away": Mutant(
+        "device/loose.py", "tl.constexpr(4e-6)", "tl.constexpr(0.0)", change_checks.check_top_p_beside_banned_tokens
+    ),
+    "a mass relative to another logit": Mutant(
+        "device/loose.py", "return needed * factor,", "return needed,", change_checks.check_top_p_beside_banned_tokens
+    ),
+    "a near tie against a mass that banned tokens had": Mutant(
+        "device/draw.py", "NEAR_MASS * needed) | HAS_SPECIAL", "NEAR_MASS * needed)",
+        change_checks.check_top_p_beside_banned_tokens,
     ),
     "as few tokens as are above special tokens' maxima": Mutant(
         "device/boundary.py", "short = (fewer & (min_score == -float(\"inf\"))).to(tl.int32)", "pass",

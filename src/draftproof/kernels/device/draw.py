@@ -13,15 +13,15 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, largest_of_list, least_of, load_list
+from draftproof.kernels.device.loose import best_known, rescaled, surely_kept_loosely
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, score
 from draftproof.kernels.device.passes import count_and_mass, first_at, list_tiles, race_above, settle
-from draftproof.kernels.device.rows import above, highest, level, load_tiles, ordered, unordered
+from draftproof.kernels.device.rows import above, highest, level
 
 OK = tl.constexpr(0)
 NOT_FINITE = tl.constexpr(1)
 ALL_MASKED = tl.constexpr(2)
 
-UNITS = tl.constexpr(1099511627776.0)  # of a mass: 2^40
 NEAR_MASS = tl.constexpr(1e-5)  # how much of a mass float32 sums can be wrong by, and more
 
 DRAWN = tl.constexpr(0)
@@ -83,63 +83,6 @@ def surely_kept(tile_max, tile_mass, num_tiles, scale, top, largest, top_p, z, T
 
 
 @triton.jit
-def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_mass, TILES: tl.constexpr,
-                         GROUP: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                         HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Writes one part's masses of tokens that rank before each of three bounds, in units of 2^-40.
-
-    bounds: ((logit, id), (logit, id), (logit, id)), the later ones never ranking after the earlier ones.
-    Integers, so that the sum over parts is the same however many they are: a row's token must not depend on how many
-    rows share its batch. Eight tokens' own sum is float32; a thread's go no further before the end.
-    """
-    first = part * (TILES // PARTS)
-    last = tl.minimum(first + TILES // PARTS, shape[0])
-    mass0 = tl.zeros((GROUP, TILE // 8), tl.int64)
-    mass1, mass2 = mass0, mass0
-    for start in range(first, last, GROUP):
-        tile = start + tl.arange(0, GROUP)
-        reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
-        most = tl.max(reach, 0)
-        if most >= bounds[0][0]:
-            z, ids = load_tiles(row, tl.where(reach >= bounds[0][0], tile, shape[0]), shape[0], shape[1], shape[2],
-                                TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            weights = tl.exp2(tl.fma(z, scale, -top))
-            mass0 += units_before(weights, z, ids, bounds[0], start, shape[1], GROUP, TILE)
-            # Contenders' logits are far apart: few tiles that reach the first's reach the others'.
-            if most >= bounds[1][0]:
-                mass1 += units_before(weights, z, ids, bounds[1], start, shape[1], GROUP, TILE)
-                if most >= bounds[2][0]:
-                    mass2 += units_before(weights, z, ids, bounds[2], start, shape[1], GROUP, TILE)
-    tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))
-    tl.store(part_mass + PARTS + part, tl.sum(tl.sum(mass1, 1), 0))
-    tl.store(part_mass + 2 * PARTS + part, tl.sum(tl.sum(mass2, 1), 0))
-
-
-@triton.jit
-def units_before(weights, z, ids, bound, start, num_plain, GROUP: tl.constexpr, TILE: tl.constexpr):
-    """`units_of_eighths` of the tokens of tiles `start` on that rank before the bound.
-
-    Ids decide only in the tiles that the bound's own token stands in: before them equal logits count, after them they
-    don't, and one comparison will do. Not so near 0, which is equal to -0, nor among the exceptions' tiles.
-    """
-    z_bound, id_bound = bound
-    begin, end = start * TILE, (start + GROUP) * TILE
-    if ((id_bound >= begin) & (id_bound < end)) | (start + GROUP > num_plain) | (tl.abs(z_bound) < 1e-30):
-        units = units_of_eighths(weights, above(z, ids, z_bound, id_bound), GROUP, TILE)
-    else:
-        least = tl.where(end <= id_bound, z_bound, unordered(ordered(z_bound) + 1))
-        units = units_of_eighths(weights, z >= least, GROUP, TILE)
-    return units
-
-
-@triton.jit
-def units_of_eighths(weights, counted, GROUP: tl.constexpr, TILE: tl.constexpr):
-    """[GROUP, TILE / 8] int64: float32 sums of eight counted weights [GROUP, TILE] each, in units of 2^-40."""
-    shares = tl.sum(tl.reshape(tl.where(counted, weights, 0.0), (GROUP, TILE // 8, 8)), 2)
-    return (shares.to(tl.float64) * UNITS).to(tl.int64)
-
-
-@triton.jit
 def draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature, largest, vocab_size,
                  LIST: tl.constexpr):  # fmt: skip
     """The winner's id among the tokens of a list that rank up to (z_bound, id_bound)."""
@@ -172,32 +115,44 @@ def next_contender(token, z, unsure, racers, num_racers, vocab_size, RACERS: tl.
 
 
 @triton.jit
-def pick_raced(tile_max, tile_mass, racers, shape, largest, scale, top, top_p, num_racers, RACERS: tl.constexpr,
-               TILES: tl.constexpr, TOP_P: tl.constexpr):  # fmt: skip
-    """(tokens, their logits, state, mass that top-p wants) of a row that was raced over all its tokens."""
+def pick_raced(tile_max, tile_mass, racers, special, shape, largest, scale, top, top_p, num_racers,
+               RACERS: tl.constexpr, TILES: tl.constexpr, TOP_P: tl.constexpr,
+               HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(tokens, their logits, state, mass that top-p wants, what it may be off by, what masses are relative to) of a row
+    that was raced over all its tokens. special: (its special tokens' logits before any change, how many there are)."""
     winner, z, unsure = contender(racers, num_racers, -float("inf"), shape[2] + 1, shape[2], RACERS)
-    needed = tl.full((), 0.0, tl.float64)
+    needed, doubt = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
     state = tl.where(unsure, LEFT, DRAWN)
     none = tl.full((), -1, tl.int32)
     second, third = none, none
     z1, z2 = z, z
     if TOP_P:
         if (top_p < 1.0) & (unsure == 0):
-            kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
+            if HAS_SPECIAL:
+                reach, masses = masses_of(tile_max, tile_mass, shape[0], scale, largest, TILES)
+                kept, needed, doubt, most = surely_kept_loosely(reach, masses, special[0], special[1], scale, top,
+                                                                top_p, z)  # fmt: skip
+                known = best_known(racers, num_racers, RACERS)
+                needed, doubt, holds = rescaled(needed, doubt, most, largest, known, scale)
+                largest = known
+            else:
+                kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
+                holds = tl.full((), True, tl.int1)
             if not kept:
-                state = tl.full((), SUMMED, tl.int32)
+                state = tl.where(holds, SUMMED, LEFT)
                 token1, z1, unsure1 = next_contender(winner, z, unsure, racers, num_racers, shape[2], RACERS)
                 token2, z2, unsure2 = next_contender(token1, z1, unsure1, racers, num_racers, shape[2], RACERS)
                 second, third = tl.where(unsure1, -1, token1), tl.where(unsure2, -1, token2)
-    return (winner, second, third), (z, z1, z2), state, needed
+    return (winner, second, third), (z, z1, z2), state, needed, doubt, largest
 
 
 @triton.jit
-def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list_z, list_ids, shape, largest, scale,
-         temperature, k, top_p, min_score, num_racers, part, RACERS: tl.constexpr, TILES: tl.constexpr,
+def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, special, list_z, list_ids, shape, largest,
+         scale, temperature, k, top_p, min_score, num_racers, part, RACERS: tl.constexpr, TILES: tl.constexpr,
          TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
          HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
-    """(three tokens, their logits, state, mass that top-p wants) of a healthy row; part: which of its programs asks.
+    """(three tokens, their logits, state, and the last three as in `pick_raced`) of a healthy row; part: which of its
+    programs asks.
 
     TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p. LOOSE: as in `keep_by_list`.
     DRAWN: the first token. SUMMED: the first of the tokens whose mass before it, the sum of the parts' masses, is below
@@ -208,15 +163,16 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list
     tokens = (none, none, none)
     logits = (0.0 * top, 0.0 * top, 0.0 * top)
     state = tl.full((), DRAWN, tl.int32)
-    needed = tl.full((), 0.0, tl.float64)
+    needed, doubt = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
     if temperature == 0:
         if part == 0:
             num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
             winner = first_at(row, tiles, num_listed, shape, largest, 1, TILE, HAS_ALLOWED, HAS_SPECIAL)
             tokens = (winner, none, none)
     elif (k == 0) & (min_score == -float("inf")):
-        tokens, logits, state, needed = pick_raced(tile_max, tile_mass, racers, shape, largest, scale, top, top_p,
-                                                   num_racers, RACERS, TILES, TOP_P)  # fmt: skip
+        tokens, logits, state, needed, doubt, largest = pick_raced(
+            tile_max, tile_mass, racers, special, shape, largest, scale, top, top_p, num_racers, RACERS, TILES, TOP_P,
+            HAS_SPECIAL)  # fmt: skip
     elif LISTS:
         if part == 0:
             z_bound, id_bound, kept_mass, num_found = keep_by_list(
@@ -234,7 +190,7 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, list
                 winner = draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature,
                                       largest, shape[2], LIST)  # fmt: skip
             tokens = (winner, none, none)
-    return tokens, logits, state, needed
+    return tokens, logits, state, needed, doubt, largest
 
 
 @triton.jit
@@ -284,6 +240,8 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
         if FILTERS:
             if top_p < 1.0:
                 kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
+                if HAS_SPECIAL:
+                    kept = tl.full((), False, tl.int1)  # masses hold special tokens'
                 if not kept:
                     before, asks = needed, tl.full((), 1, tl.int32)
                     for turn in range(2):
@@ -295,7 +253,8 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
                                                          HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
                             if turn == 0:
                                 before = mass
-                                asks = (tl.abs(before - needed) <= NEAR_MASS * needed).to(tl.int32)
+                                near = (tl.abs(before - needed) <= NEAR_MASS * needed) | HAS_SPECIAL
+                                asks = near.to(tl.int32)
                             else:
                                 needed = top_p * mass
                     if before >= needed:

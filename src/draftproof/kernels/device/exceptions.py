@@ -12,23 +12,29 @@ PART = tl.constexpr(128)  # tokens that are processed at once
 
 @triton.jit
 def read_exceptions(row, row_index, request, exceptions, noise, scale, races, tiles, vocab_size, TILE: tl.constexpr,
-                    HAS_ALLOWED: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr,
-                    GROUPS: tl.constexpr):  # fmt: skip
+                    HAS_ALLOWED: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr,
+                    plain=0, PLAIN: tl.constexpr = False):  # fmt: skip
     """(what is found among a row's special tokens, whether one is NaN); writes their logits, and their tiles' numbers.
 
     exceptions: see request.py. tiles: where the first of their tiles has its (maximum, mass, groups' maxima).
-    races, and what is written under MASS and GROUPS: as in `read_split`.
+    races, and what is written under MASS and GROUPS: as in `read_split`. PLAIN: their logits before any change are
+    written to `plain` (device/loose.py).
     """
     found = nothing_found()
     num_entries = exceptions[2]
     for start in range(0, exceptions[3], PART):
-        ids, z = processed(row, row_index, request, start + tl.arange(0, PART), exceptions, HAS_ALLOWED)
+        ids, z, before = processed(row, row_index, request, start + tl.arange(0, PART), exceptions, HAS_ALLOWED)
         tl.store(row[4] + start + tl.arange(0, PART), z)
+        if PLAIN:
+            tl.store(plain + start + tl.arange(0, PART), before)
         if RACE:
             if races:
                 found = ranked(z, ids, score(z * scale, field_at(ids, noise)), found, vocab_size)
     for start in range(tl.cdiv(exceptions[3], PART) * PART, num_entries, PART):
-        tl.store(row[4] + start + tl.arange(0, PART), tl.full((PART,), -float("inf"), tl.float32))
+        nothing = tl.full((PART,), -float("inf"), tl.float32)
+        tl.store(row[4] + start + tl.arange(0, PART), nothing)
+        if PLAIN:
+            tl.store(plain + start + tl.arange(0, PART), nothing)
     tl.debug_barrier()
     faulty = found[0][0] != found[0][0]
     for chunk in range(0, num_entries // TILE):
@@ -47,7 +53,8 @@ def read_exceptions(row, row_index, request, exceptions, noise, scale, races, ti
 
 @triton.jit
 def processed(row, row_index, request, entry, exceptions, HAS_ALLOWED: tl.constexpr):
-    """(ids, logits) [PART] of entries, after bias, penalties and mask; (-1, -inf) for those without a token."""
+    """(ids, logits after bias, penalties and mask, after the mask alone) [PART] of entries; (-1, -inf, -inf) for those
+    without a token."""
     nodes, num_nodes = exceptions[6], exceptions[8]
     ids = tl.load(row[3] + entry)
     there = ids >= 0
@@ -59,7 +66,8 @@ def processed(row, row_index, request, entry, exceptions, HAS_ALLOWED: tl.conste
             other = tl.load(nodes + request * num_nodes + node)
             above = tl.load(exceptions[7] + row_index * num_nodes + node) != 0
             counts += ((ids == other) & above).to(tl.int32)
-    z = tl.load(row[0] + ids, mask=there, other=-float("inf")).to(tl.float32) + tl.load(exceptions[4] + at)
+    before = tl.load(row[0] + ids, mask=there, other=-float("inf")).to(tl.float32)
+    z = before + tl.load(exceptions[4] + at)
     repetition = tl.load(exceptions[9] + request)
     repeated = tl.where(z > 0, tl.div_rn(z, tl.zeros(z.shape, tl.float32) + repetition), z * repetition)
     z = tl.where(((seen & 1) != 0) | (counts > 0), repeated, z)
@@ -69,4 +77,4 @@ def processed(row, row_index, request, entry, exceptions, HAS_ALLOWED: tl.conste
     drawn = there
     if HAS_ALLOWED:
         drawn = drawn & has_bit(row[1], ids, there)
-    return ids, tl.where(drawn, z, -float("inf"))
+    return ids, tl.where(drawn, z, -float("inf")), tl.where(drawn, before, -float("inf"))

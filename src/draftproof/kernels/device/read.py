@@ -69,7 +69,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     of each slot of each tile, too.
     Special tokens are left out by their bits, which the kernel before this one sets. A raced row without MASS asks for
     them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
-    loose: so do this row's maxima, which leave no special token out.
+    loose: so do this row's maxima and masses, which leave no special token out.
     What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)

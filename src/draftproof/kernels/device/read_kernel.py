@@ -19,7 +19,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 LOOSE: tl.constexpr = False):  # fmt: skip
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced.
 
-    LOOSE: maxima of rows with top-k alone may be special tokens' (`is_loose`).
+    LOOSE: maxima of rows without min-p may be special tokens' (`is_loose`), and raced rows' masses hold theirs.
     """
     num_splits = num_plain_splits + HAS_SPECIAL
     row_index = tl.program_id(0) // num_splits
@@ -44,7 +44,8 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
             found, faulty = read_exceptions(
                 row, row_index, request, exceptions, noise, scale, races,
                 (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS), vocab_size, TILE,
-                HAS_ALLOWED, RACE, MASS, GROUPS)  # fmt: skip
+                HAS_ALLOWED, RACE, MASS, GROUPS, scratch[-1] + row_index.to(tl.int64) * exceptions[2],
+                LOOSE & MASS)  # fmt: skip
     if RACE:
         store_found(found, faulty, (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
                                     scratch[4] + row_index * (2 * RACERS)), split, RACERS)  # fmt: skip

@@ -30,10 +30,10 @@ def is_raced(request, request_params):
 
 @triton.jit
 def is_loose(request, request_params):
-    """Whether a request's maxima may be a special token's logit: sampled, with top-k and without min-p."""
+    """Whether a request's maxima may be a special token's logit: sampled, without min-p."""
     sampled = tl.load(request_params[0] + request) > 0
     least = tl.load(request_params[3] + request)
-    return sampled & (tl.load(request_params[1] + request) > 0) & (least == -float("inf"))
+    return sampled & (least == -float("inf"))
 
 
 @triton.jit

@@ -10,9 +10,9 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.boundary import load_list, value_of
-from draftproof.kernels.device.draw import UNITS
 from draftproof.kernels.device.passes import WHOLE, whole
 from draftproof.kernels.device.rows import load_places, load_tiles, ordered
+from draftproof.kernels.device.sums import UNITS
 
 ROUNDS = tl.constexpr(3)  # the sample's, and two more
 PIVOTS = tl.constexpr(3)

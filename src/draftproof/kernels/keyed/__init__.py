@@ -49,7 +49,9 @@ class KeyedKernel:
         self._plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         self._tiles_to_list = max(2, -(-plan.num_plain * plan.num_rows // _LISTERS))
         device = logits.device
-        self._scratch = self._plan.scratch(device)
+        self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
+        plain = torch.empty_like(self._exceptions.logits)
+        self._scratch = (*self._plan.scratch(device), plain)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
         ints = [torch.empty(rows.num_rows, dtype=torch.int32, device=device) for _ in range(5)]
@@ -57,8 +59,8 @@ class KeyedKernel:
         self._parts = sum_parts(rows.num_rows, self._plan.tiles)
         masses = torch.empty((rows.num_rows, 3, self._parts), dtype=torch.int64, device=device)
         of_tokens = torch.empty((rows.num_rows, 3), dtype=torch.float32, device=device)
-        self._drawn = (*ints[:3], wanted, masses, *ints[3:], of_tokens)
-        self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
+        reference = torch.empty(rows.num_rows, dtype=torch.float32, device=device)
+        self._drawn = (*ints[:3], wanted, masses, *ints[3:], of_tokens, torch.empty_like(wanted), reference)
         self._verdict = KernelVerdict.empty(rows, nodes, device)
 
     def __call__(
@@ -82,12 +84,13 @@ class KeyedKernel:
         given = common.given
         sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers, **common.flags}
         quads = plan.quads(logits)
-        loose = requests.lists and plan.num_exceptions > 0
-        changed = plan.num_exceptions > 0 or allowed is not None
+        special = plan.num_exceptions > 0
+        loose = special and (requests.lists or requests.top_p_alone)
+        changed = special or allowed is not None
         limits = plan.at_most(88 if requests.top_p_alone else 72) if changed and requests.races else {}
         tiles_per_split = plan.tiles_per_split if requests.races else self._tiles_to_list
         splits = -(-plan.num_plain // tiles_per_split)
-        read_kernel[(plan.num_rows * (splits + (plan.num_exceptions > 0)),)](
+        read_kernel[(plan.num_rows * (splits + special),)](
             logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
             tiles_per_split, plan.vocab_size, splits, PACKED=plan.packed, KIND=plan.kind,
             EVEN=plan.vocab_size % 4 == 0, RACE=requests.races, MASS=requests.top_p_alone, GROUPS=requests.lists,
@@ -108,7 +111,7 @@ class KeyedKernel:
             }  # fmt: skip
             pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
                 *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
-                LISTS=requests.lists, SUMS=at_once, LOOSE=loose,
+                LISTS=requests.lists, SUMS=at_once, LOOSE=special and requests.lists,
                 num_warps=_SUM_WARPS if at_once else 1, **summing,
             )  # fmt: skip
             if sums and not at_once:

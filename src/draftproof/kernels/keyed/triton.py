@@ -9,11 +9,9 @@ from draftproof.kernels.device.draw import (
     NEAR_MASS,
     OK,
     SUMMED,
-    UNITS,
     health,
     pick,
     rescue,
-    store_masses_of_part,
 )
 from draftproof.kernels.device.noise import nearness
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
@@ -21,6 +19,7 @@ from draftproof.kernels.device.passes import largest_of_row
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import larger, level, max_or_nan
+from draftproof.kernels.device.sums import UNITS, store_masses_of_part
 
 
 @triton.jit
@@ -32,7 +31,8 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     """What `pick` says of each row. Grid: rows * PARTS with SUMS, where every program also sums its part; else rows.
 
     drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens [rows],
-    the three tokens' logits [rows, 3]).
+    the three tokens' logits [rows, 3], what wanted masses may be off by, the logit that masses are relative to [rows];
+    the last two with HAS_SPECIAL).
     """
     row_index, part = tl.program_id(0), tl.zeros((), tl.int32)
     if SUMS:
@@ -55,18 +55,19 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     tokens = (none, none, none)
     z = (0.0 * temperature, 0.0 * temperature, 0.0 * temperature)
     state = tl.full((), 0, tl.int32)
-    wanted = tl.full((), 0.0, tl.float64)
+    wanted, doubt = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     scale = scale_of(temperature)
     if fault == OK:
-        tokens, z, state, wanted = pick(
+        tokens, z, state, wanted, doubt, largest = pick(
             row, noise, scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
-            scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest,
-            scale, temperature, k, top_p, min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT,
-            HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS, LOOSE)  # fmt: skip
+            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
+            scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
+            min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS,
+            LOOSE)  # fmt: skip
         if SUMS:
             if state == SUMMED:
                 store_masses_of_part(
@@ -81,6 +82,9 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         if TOP_P:
             tl.store(drawn[5] + row_index, tokens[1])
             tl.store(drawn[6] + row_index, tokens[2])
+            if HAS_SPECIAL:
+                tl.store(drawn[8] + row_index, doubt)
+                tl.store(drawn[9] + row_index, largest)
             if not SUMS:
                 for rank in tl.static_range(3):
                     tl.store(drawn[7] + 3 * row_index + rank, z[rank])
@@ -99,8 +103,11 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
     wait_for_previous(OVERLAP)
     if tl.load(drawn[2] + row_index) == SUMMED:
         tile_max = scratch[0] + row_index * TILES
-        tile = tl.arange(0, TILES)
-        largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
+        if HAS_SPECIAL:
+            largest = tl.load(drawn[9] + row_index)
+        else:
+            tile = tl.arange(0, TILES)
+            largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
         z = drawn[7] + 3 * row_index
         store_masses_of_part(
             row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
@@ -174,6 +181,9 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         states = tl.load(drawn[2] + first + node, mask=inside, other=0)
     if FILTERS:
         wanted = tl.load(drawn[3] + first + node, mask=inside, other=0.0)
+        off = NEAR_MASS * wanted
+        if HAS_SPECIAL:
+            off = tl.maximum(off, tl.load(drawn[8] + first + node, mask=inside, other=0.0))
         summed = inside & (states == SUMMED)
         states = tl.where(summed, LEFT, states)
         first_tokens = tokens
@@ -185,7 +195,7 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             mass = mass_before(drawn[4], first + node, rank, summed, PARTS)
             kept = summed & (ranked >= 0) & (mass < wanted * UNITS)
             tokens = tl.where(kept, ranked, tokens)
-            near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= NEAR_MASS * wanted * UNITS)
+            near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= off * UNITS)
             states = tl.where(near, LEFT, tl.where(kept, DRAWN, states))
             dropped = tl.where((dropped < 0) & summed & (kept == 0) & (near == 0), ranked, dropped)
     emitted = tl.full((NODES,), -1, tl.int32)
