@@ -142,12 +142,37 @@ def only(bits, z0, z1, z2, z3):
 def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(z [G, TILE] float32, token ids [G, TILE] int32) of tiles `tile` [G]; -inf where there is no token."""
+    loaded = loaded_of_tiles(row, tile, vocab_size, TILE, HAS_ALLOWED, HAS_SPECIAL)
+    return tiles_of_loaded(row, tile, loaded, num_tiles, num_plain, vocab_size, TILE, HAS_ALLOWED, HAS_SPECIAL)
+
+
+@triton.jit
+def loaded_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """(logits [G, TILE], allowed bits, special bits [G, TILE / 8]) as memory holds them, for `tiles_of_loaded`."""
     ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    z = tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf")).to(tl.float32)
+    logits = tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf"))
+    # Not known to be aligned: else a lane would load several bytes of one word.
+    eighth = tl.multiple_of(tile[:, None] * (TILE // 8) + tl.arange(0, TILE // 8)[None, :], [1, 1])
+    allowed, special = eighth, eighth
+    if HAS_ALLOWED:
+        allowed = tl.load(row[1] + eighth, mask=8 * eighth < vocab_size, other=0)
+    if HAS_SPECIAL:
+        special = tl.load(row[2] + special_at(eighth), mask=8 * eighth < vocab_size, other=0)
+    return logits, allowed, special
+
+
+@triton.jit
+def tiles_of_loaded(row, tile, loaded, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                    HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """What `load_tiles` returns, of what was loaded for it."""
+    ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
+    z = loaded[0].to(tl.float32)
     if HAS_ALLOWED or HAS_SPECIAL:
-        eighth = tile[:, None] * (TILE // 8) + tl.arange(0, TILE // 8)[None, :]
-        inside = 8 * eighth < vocab_size
-        bits = plain_bits(row, tl.multiple_of(eighth, [1, 1]), inside, HAS_ALLOWED, HAS_SPECIAL)
+        bits = tl.full(loaded[1].shape, 255, tl.int32)
+        if HAS_ALLOWED:
+            bits = loaded[1].to(tl.int32)
+        if HAS_SPECIAL:
+            bits = bits & ~loaded[2].to(tl.int32)
         plain = (bits[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
         z = tl.where(tl.reshape(plain, ids.shape) != 0, z, -float("inf"))
     if HAS_SPECIAL:
