@@ -59,7 +59,8 @@ def share_of(words):
 def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max, num_tiles,
                tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
                EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
-               MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr, loose=False):  # fmt: skip
+               MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr, loose=False,
+               AHEAD: tl.constexpr = True):  # fmt: skip
     """(what is found in one split, whether it holds a NaN). Pointers are at the row's own entries.
 
     coming: its first tile, from `first_of_split`. scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is
@@ -69,7 +70,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     of each slot of each tile, too.
     Special tokens are left out by their bits, which the kernel before this one sets. A raced row without MASS asks for
     them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
-    loose: so do this row's maxima and masses, which leave no special token out.
+    loose: so do this row's maxima and masses, which leave no special token out. AHEAD: special tokens' bits are asked a
+    tile ahead, as is worth its while where most rows leave these tokens out.
     What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
@@ -90,7 +92,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
         if HAS_ALLOWED:
             next_share = share_of(allowed_words(row, first, last, vocab_size, TILE))
             words = allowed_words(row, first + 1, last, vocab_size, TILE)
-        if HAS_SPECIAL:
+        if HAS_SPECIAL and AHEAD:
             next_special = special_of_tile(row, first, leaves_out, GROUP, SLOTS)
         for tile in range(first, last):
             quad = tile * (TILE // 4) + within
@@ -108,7 +110,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             else:
                 z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
             applies = leaves_out
-            if HAS_SPECIAL:
+            if HAS_SPECIAL and AHEAD:
                 special = next_special
                 next_special = special_of_tile(row, tile + 1, leaves_out & (tile + 1 < last), GROUP, SLOTS)
             if HAS_ALLOWED:
@@ -119,6 +121,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                     if HAS_ALLOWED:
                         lanes = allowed_of_tile(row, tile, end, GROUP, SLOTS)
                     if HAS_SPECIAL:
+                        if not AHEAD:
+                            special = special_of_tile(row, tile, leaves_out, GROUP, SLOTS)
                         lanes = lanes & ~special
                     bits = lanes[None, :] >> (8 * tl.arange(0, GROUP)[:, None])
                     of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))

@@ -21,9 +21,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
 
     LOOSE: maxima of rows without min-p may be special tokens' (`is_loose`), and raced rows' masses hold theirs.
     """
-    num_splits = num_plain_splits + HAS_SPECIAL
-    row_index = tl.program_id(0) // num_splits
-    split = split_of(tl.program_id(0) % num_splits, num_plain_splits, HAS_SPECIAL)
+    row_index, split = place_of(tl.program_id(0), num_plain_splits, HAS_SPECIAL)
     let_next_begin(OVERLAP)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
@@ -37,7 +35,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     group_max = scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS)
     found, faulty = read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max,
                                num_plain, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN, HAS_ALLOWED,
-                               HAS_SPECIAL, RACE, MASS, GROUPS, OVERLAP, loose)  # fmt: skip
+                               HAS_SPECIAL, RACE, MASS, GROUPS, OVERLAP, loose, MASS and not LOOSE)  # fmt: skip
     if HAS_SPECIAL:
         if split == num_plain_splits:
             wait_for_previous(OVERLAP)
@@ -58,3 +56,15 @@ def split_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
     if HAS_SPECIAL:
         split = tl.where(program == 0, num_plain_splits, program - 1)
     return split
+
+
+@triton.jit
+def place_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
+    """(row, split) that a program reads. The exceptions' splits come last: short ones, which wait for nothing then."""
+    row_index, split = program // num_plain_splits, program % num_plain_splits
+    if HAS_SPECIAL:
+        num_rows = tl.num_programs(0) // (num_plain_splits + 1)
+        beyond = program - num_rows * num_plain_splits
+        row_index = tl.where(beyond >= 0, beyond, row_index)
+        split = tl.where(beyond >= 0, num_plain_splits, split)
+    return row_index, split
