@@ -100,9 +100,10 @@ class Changes:
 class Exceptions(NamedTuple):
     """Scratch of special tokens, E of them a request, padded to whole tiles.
 
-    special: [requests, W] int32, a bit for each. ids [requests, E] int32, -1 for entries without a token. biases
-    [requests, E] float32. counts [requests, E] int32, four times the output's count, 2 for drafted tokens and 1 for
-    seen ones. logits: [rows, E] float32, processed, -inf for entries without a token; written as rows are read.
+    special: [requests, W] int32, a bit for each, in the bytes that `device.rows.special_at` says. ids [requests, E]
+    int32, -1 for entries without a token. biases [requests, E] float32. counts [requests, E] int32, four times the
+    output's count, 2 for drafted tokens and 1 for seen ones. logits: [rows, E] float32, processed, -inf for entries
+    without a token; written as rows are read.
     """
 
     special: torch.Tensor
