@@ -15,8 +15,6 @@ LEAST_QUERIES: Final = 16
 """Of a matrix product on the device."""
 MOST_QUERIES: Final = 64
 """Queries of a row, heads that share a key head counted: longer runs are cut into several rows."""
-MERGED_TOGETHER: Final = 8
-"""Splits that a merging program looks at together."""
 BUSY: Final = 528
 """Programs that keep a device busy: four on each of 132 processors."""
 
@@ -120,10 +118,9 @@ class Attention:
             PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
         )  # fmt: skip
         if self.num_splits > 1:
-            merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width)](
-                tables.rows, out, sums, stats, self.num_splits, **sizes,
-                HEADS_PADDED=power_of_two(shape.groups), TOGETHER=MERGED_TOGETHER, num_warps=4,
-            )  # fmt: skip
+            merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
+                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=4
+            )
         return out
 
 

@@ -1,11 +1,10 @@
 """Attention of short runs of queries over long caches: keys in splits, each read once for all heads that share it.
 
-A program of `split_kernel` takes a row of the tables, a key head and a split: one of `NUM_FINE` splits of `FINE` keys,
-then of `SPLIT` keys. It keeps, for each of
-`BLOCK_M` = (tokens · query heads of the key head) queries, the running maximum m, the mass l = sum exp2(s - m) and the
-sum acc = sum exp2(s - m) · v; `merge_kernel` brings the splits together in their order. A key that a query doesn't see
-adds an exact zero, and splits begin at fixed places, so a query's result doesn't depend on how many more keys the
-forward reads, nor on the other queries of its row.
+A program of `split_kernel` takes a row of the tables, a key head and a split: one of the first `NUM_FINE`, of `FINE`
+keys, or one of `SPLIT` keys behind them. It keeps, for each of `BLOCK_M` = (tokens · query heads of the key head)
+queries, the running maximum m, the mass l = sum exp2(s - m) and the sum acc = sum exp2(s - m) · v; `merge_kernel`
+brings the splits together in their order. A key that a query doesn't see adds an exact zero, and splits begin at fixed
+places, so a query's result doesn't depend on how many more keys the forward reads, nor on the other queries of its row.
 """
 
 from __future__ import annotations
@@ -140,43 +139,33 @@ def split_kernel(
 @triton.jit(do_not_specialize=["num_splits"])
 def merge_kernel(
     rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
-    HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr,
-    SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr,
-    HEADS_PADDED: tl.constexpr, TOGETHER: tl.constexpr,
+    HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
+    VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr,
 ):  # fmt: skip
-    """One token and key head a program. TOGETHER splits at a time, of which those that aren't there add zeros."""
+    """One query of one key head a program."""
     row = tl.program_id(0)
     head = tl.program_id(1)
-    place = tl.program_id(2)
+    query = tl.program_id(2)
     first, count, _, _, total, _ = _row(rows_ptr, row)
+    place = query // GROUPS
     if place < count:
         dims = tl.arange(0, VALUE_PADDED)
-        heads = tl.arange(0, HEADS_PADDED)
-        there = heads < GROUPS
-        index = (first + place) * HEADS + head * GROUPS + heads
-        peak = tl.full([HEADS_PADDED], float("-inf"), tl.float32)
-        mass = tl.zeros([HEADS_PADDED], tl.float32)
-        sums = tl.zeros([HEADS_PADDED, VALUE_PADDED], tl.float32)
-        used = NUM_FINE + tl.cdiv(total - NUM_FINE * FINE, SPLIT)
-        if total < NUM_FINE * FINE:
-            used = tl.cdiv(total, FINE)
-        for begin in range(0, used, TOGETHER):
-            splits = begin + tl.arange(0, TOGETHER)
-            known = (splits < used)[:, None] & there[None, :]
-            parts = index.to(tl.int64)[None, :] * num_splits + splits[:, None]
-            peaks = tl.load(stats_ptr + 2 * parts, mask=known, other=float("-inf"))
-            masses = tl.load(stats_ptr + 2 * parts + 1, mask=known, other=0.0)
-            values = tl.load(
-                sums_ptr + parts[:, :, None] * VALUE_PADDED + dims[None, None, :], mask=known[:, :, None], other=0.0
-            )  # fmt: skip
-            higher = tl.maximum(peak, tl.max(peaks, 0))
+        index = (first + place) * HEADS + head * GROUPS + query % GROUPS
+        peak = tl.full([], float("-inf"), tl.float32)
+        mass = tl.full([], 0.0, tl.float32)
+        sums = tl.zeros([VALUE_PADDED], tl.float32)
+        used = tl.cdiv(tl.minimum(total, NUM_FINE * FINE), FINE)
+        used += tl.cdiv(tl.maximum(total - NUM_FINE * FINE, 0), SPLIT)
+        for split in range(0, used):
+            part = index.to(tl.int64) * num_splits + split
+            its_peak = tl.load(stats_ptr + 2 * part)
+            its_mass = tl.load(stats_ptr + 2 * part + 1)
+            its_sums = tl.load(sums_ptr + part * VALUE_PADDED + dims)
+            higher = tl.maximum(peak, its_peak)
             pivot = tl.where(higher == float("-inf"), 0.0, higher)
             shrink = tl.exp2(peak - pivot)
-            weights = tl.exp2(peaks - pivot[None, :])
-            mass = mass * shrink + tl.sum(masses * weights, 0)
-            sums = sums * shrink[:, None] + tl.sum(values * weights[:, :, None], 0)
+            weight = tl.exp2(its_peak - pivot)
+            mass = mass * shrink + its_mass * weight
+            sums = sums * shrink + its_sums * weight
             peak = higher
-        tl.store(
-            out_ptr + index[:, None] * VALUE_DIM + dims[None, :], sums / mass[:, None],
-            mask=there[:, None] & (dims < VALUE_DIM)[None, :],
-        )  # fmt: skip
+        tl.store(out_ptr + index * VALUE_DIM + dims, sums / mass, mask=dims < VALUE_DIM)
