@@ -36,6 +36,35 @@ def check_negative_ties(kernels):
     writes_laws(kernels, case)
 
 
+def check_many_ties(kernels):
+    """More equal tokens than a list holds, of which biased ones stand elsewhere; zeros of either sign."""
+    vocab_size, device = 9000, DEVICE
+    logits = torch.full((3, vocab_size), -2.0)
+    logits[0, ::7] -= 1.0
+    logits[1] = torch.where(torch.arange(vocab_size) % 3 > 0, 0.0, -0.0)
+    biased = {4000: 1.5, 4001: 1.5, 4999: 0.25, 20: 6.0}
+    for token_id, bias in biased.items():
+        logits[:, token_id] = -2.0 - bias if token_id != 20 else 1.0
+        logits[1, token_id] += 2.0
+    for top_p in (0.45, 0.75):
+        params = SamplingParams(temperature=1.0, top_p=top_p, logit_bias=biased)
+        rows = kernels.Rows.of_drafts([1, 2, 3], [[], [], []], device=device)
+        requests = kernels.Requests.of([params] * 3, [1, 2, 3], device=device, changed=True)
+        changes = kernels.Changes.of([params] * 3, [[1]] * 3, [[]] * 3, device=device)
+        out = torch.zeros(3, vocab_size, device=device)
+        faults = kernels.target_probs(logits.bfloat16().to(device), rows, requests, out, changes=changes)
+        assert not faults.any()
+        z = logits.double()
+        for token_id, bias in biased.items():
+            z[:, token_id] += bias
+        law = (z + 0.0).softmax(dim=1)
+        ranked, order = law.sort(dim=1, descending=True, stable=True)
+        kept = torch.zeros(z.shape, dtype=torch.bool).scatter_(1, order, ranked.cumsum(dim=1) - ranked < top_p)
+        law = torch.where(kept, law, 0.0)
+        assert ((out.cpu() > 0) == kept).all()
+        assert (out.cpu() - law / law.sum(dim=1, keepdim=True)).abs().max() < 1e-6
+
+
 def check_samples(kernels):
     """Rows of more tokens than a sample has: flat, a few likely neighbours, two values, and what no sample shows."""
     tops = (0.9, 0.3, 0.3, 0.95, 0.9, 0.8, 0.6)
@@ -47,6 +76,26 @@ def check_samples(kernels):
     sampled = torch.isin(chunk, torch.arange(64) * 144 // 64)
     case.logits[3:] = torch.where(sampled, case.logits[3:] / 20 - 4, case.logits[3:])
     writes_laws(kernels, case)
+
+
+def check_sums(kernels):
+    """What a row's programs have weighed and listed of a sample's bracket, which is right, together."""
+    params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.5, 0.9)]
+    case = Case("point", params, [0] * 2, seed=26, spread=1.0, vocab_size=9000)
+    logits, rows = case.logits.to(DEVICE), case.rows(kernels)
+    kernel = kernels.TargetProbsKernel(logits, rows, 9000, tile=TILE)
+    kernel(logits, rows, case.requests(kernels), torch.zeros(2, 9000, device=DEVICE))
+    sums, lists, brackets, *_ = kernel._bounding.bracket
+    z = logits.double()
+    weights = (z - z.amax(dim=1, keepdim=True)).exp()
+    for index, (low, high, _) in enumerate(brackets.tolist()):
+        for place, edge in enumerate((low, high)):
+            mass = weights[index][z[index] >= edge].sum()
+            assert abs(float(sums[index, place]) / 2.0**40 - float(mass)) < 1e-5 * float(mass)
+        inside = ((z[index] >= low) & (z[index] < high)).nonzero().flatten()
+        assert int(sums[index, 2]) >> 32 == len(inside)
+        assert lists[index, 1, : len(inside)].sort().values.tolist() == inside.tolist()
+        assert int(sums[index, 3]) == 2
 
 
 def writes_laws(kernels, case):
@@ -86,4 +135,12 @@ def check_target_probs_of_bad_rows(kernels):
     assert (out[0, 32:64] == 0).all()
 
 
-CHECKS = [check_target_probs, check_parts, check_negative_ties, check_samples, check_target_probs_of_bad_rows]
+CHECKS = [
+    check_target_probs,
+    check_parts,
+    check_negative_ties,
+    check_sums,
+    check_many_ties,
+    check_samples,
+    check_target_probs_of_bad_rows,
+]

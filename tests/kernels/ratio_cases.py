@@ -134,8 +134,8 @@ def emitted(verdict):
     return [[token for token in row if token >= 0] for row in verdict.token_ids.tolist()]
 
 
-def agrees(kernels, case):
-    for operation in OPERATIONS:
+def agrees(kernels, case, operations=OPERATIONS):
+    for operation in operations:
         verdict, expected = case.run(kernels, operation), case.expected(operation)
         assert not verdict.faults.any()
         assert emitted(verdict) == expected

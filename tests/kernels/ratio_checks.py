@@ -10,7 +10,7 @@ from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History
 from draftproof.verify import get_verifier
-from tests.kernels.ratio_cases import CHAIN, DEVICE, FILTERS, OPERATIONS, Case, agrees, emitted
+from tests.kernels.ratio_cases import CHAIN, DEVICE, FILTERS, OPERATIONS, TILE, Case, agrees, emitted
 
 
 def check_mixed_batch(kernels, kind="logits", seed=1):
@@ -78,6 +78,53 @@ def check_equal_laws(kernels):
         verdict = case.run(kernels, operation)
         assert verdict.num_accepted.tolist() == [4] * 3
     agrees(kernels, case)
+
+
+def check_contenders(kernels):
+    """Seeds at which the token of the third best bound wins: two of three tokens are scored before it."""
+    seeds, params = [58, 65, 179, 598], SamplingParams(temperature=1.0)
+    logits = torch.tensor([[0.45, 0.45, 0.1]]).log()
+    laws = CHAIN.laws(logits, CHAIN.resolve(params, None, 3), [History([1])])
+    expected = [
+        list(get_verifier("rejection").verify(Draft.empty(5), laws, KeyedNoise(seed)).token_ids) for seed in seeds
+    ]
+    rows = kernels.Rows.of_drafts([5] * 4, [[]] * 4, device=DEVICE)
+    requests = kernels.Requests.of([params] * 4, seeds, device=DEVICE)
+    law = kernels.DraftLaws.point_masses()
+    assert (
+        emitted(kernels.verify_rejection(logits.expand(4, 3).contiguous().to(DEVICE), law, rows, requests)) == expected
+    )
+
+
+def check_splits(kernels):
+    """Rows that several programs race, and weigh."""
+    params = [SamplingParams(temperature=1.0, top_p=0.9)]
+    for case in (
+        Case("logits", FILTERS[:1], [2] * 3, seed=9, vocab_size=1100),
+        Case("logits", params, [1] * 2, seed=10, spread=1.0, vocab_size=9000),
+    ):
+        rows, draft, logits = case.rows(kernels), case.draft(kernels), case.logits.to(DEVICE)
+        kernel = kernels.RatioKernel(logits, draft, rows, case.vocab_size, block=False, tile=TILE)
+        for tensor, value in zip(kernel._racers, (1000, -1000, 1000, 0), strict=True):
+            tensor.fill_(value)
+        assert emitted(kernel(logits, draft, rows, case.requests(kernels))) == case.expected("rejection")
+
+
+def check_top_k_edge(kernels):
+    """Drafted tokens that are the k-th of the tiles' maxima."""
+    case = Case("point", [SamplingParams(temperature=1.0, top_k=2)], [1] * 8, seed=25)
+    case.logits[:] = -1.0
+    case.logits[:, [10, 300]] = 3.0
+    case.drafts = [Draft.of_token_ids(case.start(index), [300]) for index in range(8)]
+    expected = case.expected("rejection")
+    assert len({len(tokens) for tokens in expected}) == 2
+    agrees(kernels, case)
+
+
+def check_sure_prefixes(kernels):
+    """Long drafts under top-p, of which `block` knows for some rows that no test of theirs is asked."""
+    params = [SamplingParams(temperature=0.9, top_p=top_p) for top_p in (0.6, 0.8, 0.95, 0.99)]
+    agrees(kernels, Case("logits", params, [6] * 10, seed=61, nearness=0.3, vocab_size=90), operations=("block",))
 
 
 def check_disjoint_laws(kernels):
@@ -184,6 +231,10 @@ CHECKS = [
     check_last_kept_mass,
     check_ties,
     check_equal_laws,
+    check_contenders,
+    check_splits,
+    check_sure_prefixes,
+    check_top_k_edge,
     check_disjoint_laws,
     check_penalties_and_masks,
     check_likely_drafts,

@@ -46,7 +46,14 @@ RATIO_MUTANTS = {
         STOP, "coin * (rest + 1 - masses) < rest", "coin * rest < rest", ratio_checks.check_short
     ),
     "drops the best contenders before they are scored": Mutant(
-        RATIO, "second - 32.0 - 0.0875", "second - 20.0 - 0.0875", ratio_checks.check_equal_laws
+        RATIO, "- 32.0 - 0.0875", "- 20.0 - 0.0875", ratio_checks.check_contenders
+    ),
+    "a winner before all programs have raced": Mutant(
+        RESIDUAL, "ended == SPLITS - 1", "ended == 0", ratio_checks.check_splits
+    ),
+    "a race that leaves out its last tiles": Mutant(
+        RATIO, "first + tl.arange(0, TILES_AT_ONCE)", "first + 0 * tl.arange(0, TILES_AT_ONCE)",
+        ratio_checks.check_splits,
     ),
     "a dropped token accepted": Mutant(
         STOP, "tl.where(kept, weights, 0.0)", "tl.where(kept, weights, weights)", ratio_checks.check_filters
@@ -59,37 +66,56 @@ RATIO_MUTANTS = {
     "top-p's mass without what lies above its bracket": Mutant(
         "device/law.py", "mass += above_mass", "mass += 0.0", probs_checks.check_target_probs
     ),
-    "a part's tokens listed over another's": Mutant(
-        TOP_P, 'tl.atomic_add(count + 0 * ids, 1, mask=hit, sem="relaxed")',
-        '0 * tl.atomic_add(count + 0 * ids, 1, mask=hit, sem="relaxed")', probs_checks.check_parts,
+    "one of eight places listed for all": Mutant(
+        TOP_P, "(entry >> 8) * 8 + place", "(entry >> 8) * 8", probs_checks.check_parts
     ),
     "the last part's masses taken for the row's": Mutant(
-        TOP_P, 'tl.atomic_add(out + index, masses, sem="relaxed")', "tl.store(out + index, masses)",
-        probs_checks.check_parts,
+        TOP_P,
+        'tl.atomic_add(sums + 1, tl.sum(tl.sum(at_high, 1), 0), sem="relaxed")',
+        "tl.store(sums + 1, tl.sum(tl.sum(at_high, 1), 0))",
+        probs_checks.check_sums,
     ),
-    "above the highest pivot the mass at it": Mutant(
-        TOP_P, "tl.where(quarter == PIVOTS, above_mass, mass)", "mass", probs_checks.check_samples
+    "a bound before all parts have been weighed": Mutant(
+        TOP_P, "== PARTS - 1", "== 0", probs_checks.check_sums
+    ),
+    "a bracket counted on from the one before": Mutant(
+        TOP_P, "tl.where(index < 3, -sum_of, 0)", "tl.where(index < 2, -sum_of, 0)", probs_checks.check_samples
+    ),
+    "a bracket that lies too low taken for right": Mutant(
+        TOP_P, "if above_mass >= needed:", "if above_mass < 0:", probs_checks.check_samples
+    ),
+    "a tie too many kept": Mutant(
+        "device/ties.py", "if count >= num_kept:", "if count > num_kept:", probs_checks.check_many_ties
+    ),
+    "a special token counted among those beside it": Mutant(
+        "device/ties.py", "tl.atomic_add(counts + ids // TILE, 1", "tl.atomic_add(counts + 0 * ids, 1",
+        probs_checks.check_many_ties,
+    ),
+    "tied tokens before the last tile forgotten": Mutant(
+        "device/ties.py", "count = tl.zeros((), tl.int32) + before", "count = tl.zeros((), tl.int32)",
+        probs_checks.check_many_ties,
     ),
     "ties below 0 all kept": Mutant(
         "device/boundary.py", "((key >> 31) & ((1 << KEY_SHIFT) - 1))", "0", probs_checks.check_negative_ties
-    ),
-    "a list that is too short taken for whole": Mutant(
-        TOP_P, "(count <= ROOM) & (tl.sum(units, 0) >= goal)", "tl.sum(units, 0) >= goal", probs_checks.check_samples
     ),
     "a quarter of the ids passed over": Mutant(
         TOP_P, "tl.where(in2, id1 + 1,", "tl.where(in2, id2 + 1,", probs_checks.check_parts
     ),
     "all tied tokens kept": Mutant(TOP_P, "if num_kept < num_tied:", "if num_kept < 0:", probs_checks.check_parts),
-    "a token in the bracket taken for kept": Mutant(
-        BOUNDS, "accepted = (z >= high) & (needs", "accepted = (z >= low) & (needs", ratio_checks.check_brackets
+    "prefixes taken for sure that only may be": Mutant(
+        "device/wanted.py", "kept & (node < end) & (total >= risen)", "kept & (node < end)",
+        ratio_checks.check_sure_prefixes,
     ),
-    "a mass without the bracket's last token": Mutant(
-        BOUNDS, "most = tl.minimum(total, needed + tl.exp2(tl.fma(high, scale, -top)).to(tl.float64))",
-        "most = tl.minimum(total, needed)", ratio_checks.check_last_kept_mass,
+    "unsure tokens taken for kept in a prefix": Mutant(
+        "device/wanted.py", "tl.where(inside, LOST, 0.0)", "tl.where(inside, 0.0, 0.0)",
+        ratio_checks.check_sure_prefixes,
     ),
-    "a dropped token's weight in the prefix": Mutant(
-        BOUNDS, "tl.store(nodes[0] + row_index, weights, mask=dropped)",
-        "tl.store(nodes[0] + row_index, weights, mask=dropped & (z > low))", ratio_checks.check_sparse,
+    "a token at top-k's edge rejected": Mutant(
+        MEASURE, "if z < kth_tile_max(", "if z <= kth_tile_max(", ratio_checks.check_top_k_edge
+    ),
+    "a residual's mass taken for the prefix before": Mutant(
+        STOP, "residual_masses[2] + place, first + node,", "residual_masses[2] + place, first + node - 1,",
+        ratio_checks.check_law_without_filters,
     ),
     "prefixes that could pass left out": Mutant(
         "device/wanted.py", "most = tl.exp2(total - risen) * 1.0001", "most = tl.exp2(total - risen) * 0.5",

@@ -12,42 +12,34 @@ from draftproof.kernels.launch import Plan
 
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
 _READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
-_ROUNDS: Final = 3  # as device/top_p.py has them, its edges and its masses
-_EDGES: Final = 8
-_MASSES: Final = 4
 _ROOM: Final = 4096
-_MOST_PARTS: Final = 64
-_BOUND_WARPS: Final = 8
+_TILES_A_PART: Final = 32  # as device/top_p.py has them
+_TOP_P_WARPS: Final = 16
+_TOP_P_REGISTERS: Final = 64
+_TOP_P_PROGRAMS: Final = 264  # two of these on each of 132 processors
 
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Scratch for rows: faults, verdicts, z bounds, id bounds, largest logits, totals, masses."""
+    """Scratch for rows: faults, verdicts, z bounds, id bounds, largest logits, totals, masses, least masses."""
     int32, float32, float64 = torch.int32, torch.float32, torch.float64
-    types = (int32, int32, float32, int32, float32, float64, float64)
+    types = (int32, int32, float32, int32, float32, float64, float64, float64)
     return tuple(torch.empty(num_rows, dtype=dtype, device=device) for dtype in types)
 
 
 class Bounding(NamedTuple):
-    """Scratch for what finds rows' bounds, as device/bound_kernels.py has it. room: tokens that a row's list holds."""
+    """Scratch for rows' brackets, as device/bound_kernels.py has it. room: tokens that a row's list holds."""
 
-    asked: tuple[torch.Tensor, ...]
-    brackets: tuple[torch.Tensor, ...]
+    bracket: tuple[torch.Tensor, ...]
     room: int
 
     @classmethod
     def of(cls, plan: Plan, device: torch.device) -> Bounding:
         """For the rows of `plan`."""
-
-        def of(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
-
-        n = plan.num_rows
-        room = min(_ROOM, 1 << (plan.vocab_size - 1).bit_length())
-        brackets = (
-            of(_ROUNDS, n, _EDGES, dtype=torch.float32), of(_ROUNDS, n, dtype=torch.float64),
-            of(_ROUNDS, n, _MASSES, dtype=torch.int64), of(n), of(n), of(n, room, dtype=torch.float32), of(n, room),
-        )  # fmt: skip
-        return cls((of(3), of(3, n), of(n)), brackets, room)
+        n, room = plan.num_rows, min(_ROOM, 1 << (plan.vocab_size - 1).bit_length())
+        sums = torch.empty((n, 4), dtype=torch.int64, device=device)
+        brackets = torch.empty((n, 3), dtype=torch.float32, device=device)
+        lists, count, asked = (torch.empty(size, dtype=torch.int32, device=device) for size in ((n, 2, room), 1, n))
+        return cls((sums, lists, brackets, count, asked), room)
 
 
 def bound_rows(
@@ -63,43 +55,23 @@ def bound_rows(
     nodes: int,
     wanted: int,
 ) -> None:
-    """Launches what finds the bounds and kept masses of measured rows. wanted: as in device/bound_kernels.py."""
-    from draftproof.kernels.device.bound_kernels import (
-        ask_kernel,
-        bound_kernel,
-        collect_kernel,
-        sample_kernel,
-        weigh_kernel,
-    )
+    """Launches what finds the bounds and kept masses of measured rows. wanted: as in device/wanted.py."""
+    from draftproof.kernels.device.bound_kernels import bound_kernel, sample_kernel
 
-    n, overlapping = plan.num_rows, plan.overlapping
-    asked, brackets, top_p = bounding.asked, bounding.brackets, requests.top_p_alone
-    head = (*common.given, scratch, plan.num_tiles, plan.num_plain, plan.vocab_size)
-    sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags, **overlapping}
-    walk: dict[str, Any] = {"NODES": nodes, "WANTED": wanted}
-    programs = min(_PROGRAMS, n * min(_MOST_PARTS, plan.num_tiles))
-    group = max(1, plan.group // 2)
+    n, top_p = plan.num_rows, requests.top_p_alone
+    shape = (plan.num_tiles, plan.num_plain, plan.vocab_size)
+    state = (rows.offsets, row_state, node_state, bounding.bracket)
+    sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "WANTED": wanted, **common.flags}
+    sizes |= plan.overlapping
+    programs, parts, options = n, 1, {"num_warps": 8}
     if top_p:
-        sample_kernel[(n,)](
-            *head, rows.offsets, row_state, node_state, asked, brackets, n, num_warps=_BOUND_WARPS, **walk, **sizes
-        )
-        weigh_kernel[(programs,)](*head, row_state, asked, brackets, 0, n, TILES=plan.tiles, num_warps=4, **sizes)
-        ask_kernel[(rows.num_requests if wanted else n,)](
-            *common.given[2:4], rows.offsets, row_state, node_state, asked, brackets, n, num_warps=1,
-            OVERLAP=plan.overlaps, **walk, **overlapping,
-        )  # fmt: skip
-        for turn in range(1, _ROUNDS):
-            weigh_kernel[(programs,)](
-                *head, row_state, asked, brackets, turn, n, TILES=plan.tiles, num_warps=4, **sizes
-            )
-        collect_kernel[(programs,)](
-            *head, row_state, asked, brackets, n, TILES=plan.tiles, GROUP=group, ROOM=bounding.room, num_warps=4,
-            **sizes,
-        )  # fmt: skip
-    bound_kernel[(n,)](
-        *head, rows.offsets, row_state, node_state, asked, brackets, n, TILES=plan.tiles, GROUP=group,
-        LIST=plan.list_size, ROOM=bounding.room, KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists,
-        num_warps=_BOUND_WARPS, **walk, **sizes,
+        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=8, **sizes)
+        parts = -(-plan.num_tiles // _TILES_A_PART)
+        programs = min(_TOP_P_PROGRAMS, n * parts)
+        options = {"num_warps": _TOP_P_WARPS, **plan.at_most(_TOP_P_REGISTERS)}
+    bound_kernel[(programs,)](
+        *common.given, scratch, *shape, *state, GROUP=max(1, plan.group // 2), LIST=plan.list_size, ROOM=bounding.room,
+        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, PARTS=parts, **options, **sizes,
     )  # fmt: skip
 
 
@@ -118,6 +90,11 @@ def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
         return turns * (tiles + 0.5)
 
     return min(range(1, num_tiles + 1), key=cost)
+
+
+def programs_of(num_rows: int, num_tiles: int) -> int:
+    """How many programs of four warps share whichever of `num_rows` rows are wanted."""
+    return min(_PROGRAMS, num_rows * max(1, num_tiles // 2))
 
 
 def parts_of(count: int, num_tiles: int, most: int = 16, least_tiles: int = 4) -> int:

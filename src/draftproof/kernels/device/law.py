@@ -8,6 +8,7 @@ import triton.language as tl
 
 from draftproof.kernels.device.boundary import keep_by_list, keep_of_row, least_of
 from draftproof.kernels.device.passes import first_at, list_tiles
+from draftproof.kernels.device.ties import keep_of_ties
 from draftproof.kernels.device.top_p import keep_of_bracket
 
 
@@ -34,8 +35,8 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, brac
                  LISTS: tl.constexpr):  # fmt: skip
     """(bound's logit, bound's id, kept mass) of a healthy row.
 
-    bracket: (logits, ids, how many) of the tokens of top-p's bracket; above_mass: the mass above it.
-
+    bracket: (places, how many, found, low) of the tokens of top-p's bracket, as in top_p.py.
+    above_mass: the mass above it.
     TOP_P, LISTS: whether any row of the batch has top-p alone; top-k or min-p.
     """
     z_bound, id_bound, mass = bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temperature, total,
@@ -52,9 +53,15 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, brac
                                                       HAS_SPECIAL)  # fmt: skip
     elif TOP_P:
         if (temperature > 0) & (top_p < 1.0):
-            z_bound, id_bound, mass, enough = keep_of_bracket(bracket[0], bracket[1], bracket[2], shape[2], scale, top,
-                                                              top_p * total - above_mass, ROOM,
-                                                              KEY_SHIFT)  # fmt: skip
+            enough = bracket[2] == 2
+            z_bound, wanted = bracket[3], top_p * total - above_mass
+            if enough:
+                id_bound, mass = keep_of_ties(row, tile_max, tiles, shape, scale, top, z_bound, bracket[1], wanted,
+                                              TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            if bracket[2] == 1:
+                z_bound, id_bound, mass, enough = keep_of_bracket(
+                    row, bracket[0], bracket[1], shape, scale, top, wanted, TILE, ROOM, KEY_SHIFT, HAS_ALLOWED,
+                    HAS_SPECIAL)  # fmt: skip
             mass += above_mass
             if not enough:
                 z_bound, id_bound, mass = keep_of_row(

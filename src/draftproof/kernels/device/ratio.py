@@ -8,13 +8,15 @@ A row is as in rows.py; its law is (scale, level, z_bound, id_bound, share / mas
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.noise import exact_score, field_at, philox4, score
-from draftproof.kernels.device.rows import above, has_bit, is_special, load_tiles
+from draftproof.kernels.device.noise import exact_score, field_at, nearness, philox4, score
+from draftproof.kernels.device.rows import above, has_bit, is_special, load_places, load_tiles
 
 POINT = tl.constexpr(0)
 LOGITS = tl.constexpr(1)
 PROBS = tl.constexpr(2)
 SPARSE = tl.constexpr(3)
+NOTHING_LEFT = tl.constexpr(-2147483648)  # a bound of tokens without a residual
+TILES_AT_ONCE = tl.constexpr(16)
 
 
 @triton.jit
@@ -74,23 +76,12 @@ def logit_at(row, token_id, shape, num_exceptions, TILE: tl.constexpr, HAS_ALLOW
 
 @triton.jit
 def bound_on_score(rest, k):
-    """log2(rest) - log2 E, less a constant, from bits alone: at most .0861 below or above, and more where E > v.
+    """log2(rest) - log2 E + 32 in units of 2^-23, from bits alone: at most .0861 below or above, and more where E > v.
 
     The bits of a float read as a fixed-point number are its log2, too small by at most .0861.
     """
     bits = rest.to(tl.int32, bitcast=True) - k.to(tl.float32).to(tl.int32, bitcast=True)
-    return tl.where(rest > 0, bits.to(tl.float32) * 1.1920928955078125e-07, -float("inf"))
-
-
-@triton.jit
-def faster(best, best_id, second, mine, token_id):
-    """(best, its id, second) once a token of score `mine` has come in; the lower id on ties."""
-    wins = (mine > best) | ((mine == best) & (token_id < best_id))
-    return (
-        tl.where(wins, mine, best),
-        tl.where(wins, token_id, best_id),
-        tl.maximum(second, tl.where(wins, best, mine)),
-    )
+    return tl.where(rest > 0, bits, NOTHING_LEFT)
 
 
 @triton.jit
@@ -98,13 +89,12 @@ def race_tiles(row, tile_max, first, last, shape, noise, law, node, bonus, TILE:
                STEPS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(best score, its id, runner-up's score) of the residual's race over tiles `first` to `last` - 1.
 
-    Score: log2(residual) - log2 E in float32. Plain tiles take four tokens a Philox call, and no logarithm but for the
-    few that can still be the best or its runner-up.
+    Score: log2(residual) - log2 E in float32. The runner-up is known if float32 can't tell it from the best; else it is
+    below that. While tiles are read, four tokens a Philox call, each place in a tile keeps the highest bound of its
+    tokens, and no logarithm is taken. Then the places that can still hold the best, or one near it, are scored, all
+    their tokens at once.
     """
-    best = tl.full((), -float("inf"), tl.float32)
-    second = best
-    reach_of_second = best
-    best_id = tl.full((), 0, tl.int32) + shape[2]
+    highest = tl.full((1, TILE), NOTHING_LEFT, tl.int32)
     for tile in range(first, last):
         if tl.load(tile_max + tile) >= law[2]:
             z, ids = load_tiles(row, tl.full((1,), 0, tl.int32) + tile, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED,
@@ -116,18 +106,48 @@ def race_tiles(row, tile_max, first, last, shape, noise, law, node, bonus, TILE:
             if HAS_SPECIAL:
                 if tile >= shape[1]:
                     k = field_at(ids, noise)
-            bounds = bound_on_score(rest, k)
-            reach = tl.max(tl.max(bounds, 1), 0)
-            while (reach >= reach_of_second) & (reach > -float("inf")):
-                token_id = tl.min(tl.min(tl.where(bounds == reach, ids, shape[2]), 1), 0)
-                mine_rest = tl.max(tl.max(tl.where(ids == token_id, rest, 0.0), 1), 0)
-                mine = score(tl.log2(mine_rest), field_at(token_id, noise))
-                best, best_id, second = faster(best, best_id, second, mine, token_id)
-                # Bounds err by .0861 at most either way; a score is at most its bound and that, less 32 for v's scale.
-                reach_of_second = second - 32.0 - 0.0875 - 1e-6 * tl.abs(second)
-                bounds = tl.where(ids == token_id, -float("inf"), bounds)
-                reach = tl.max(tl.max(bounds, 1), 0)
+            highest = tl.maximum(highest, bound_on_score(rest, k))
+    best = tl.full((), -float("inf"), tl.float32)
+    second = best
+    best_id = tl.full((), 0, tl.int32) + shape[2]
+    place = tl.arange(0, TILE)[None, :]
+    reach = tl.max(tl.max(highest, 1), 0)
+    while can_be_near(reach, best):
+        slot = tl.min(tl.min(tl.where(highest == reach, place, TILE), 1), 0)
+        for start in range(first, last, TILES_AT_ONCE):
+            mine, mine_id, next_best = scored(row, start, last, slot, shape, noise, law, node, bonus, TILE, LAW, STEPS,
+                                              HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            wins = (mine > best) | ((mine == best) & (mine_id < best_id))
+            second = tl.maximum(tl.maximum(second, next_best), tl.where(wins, best, mine))
+            best, best_id = tl.where(wins, mine, best), tl.where(wins, mine_id, best_id)
+        highest = tl.where(place == slot, NOTHING_LEFT, highest)
+        reach = tl.max(tl.max(highest, 1), 0)
     return best, best_id, second
+
+
+@triton.jit
+def scored(row, first, last, slot, shape, noise, law, node, bonus, TILE: tl.constexpr, LAW: tl.constexpr,
+           STEPS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(best score, its id, runner-up's score) of the tokens at place `slot` of tiles `first` on, before `last`."""
+    tile = first + tl.arange(0, TILES_AT_ONCE)
+    z, ids = load_places(row, tl.where(tile < last, tile, shape[0]) * TILE + slot, shape[0], shape[1], shape[2], TILE,
+                         HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    rest = residual(z, ids, law, node, bonus, LAW, STEPS)
+    raised = score(tl.log2(tl.where(rest > 0, rest, 1.0)), field_at(ids, noise))
+    scores = tl.where(rest > 0, raised, -float("inf"))
+    best = tl.max(scores, 0)
+    best_id = tl.min(tl.where(scores == best, ids, shape[2]), 0)
+    return best, best_id, tl.max(tl.where(ids == best_id, -float("inf"), scores), 0)
+
+
+@triton.jit
+def can_be_near(reach, best):
+    """Whether a token of a bound of `reach` can have a score that float32 can't tell from `best`, or a better one.
+
+    Bounds err by .0861 at most either way; a score is at most its bound and that, less 32 for v's scale.
+    """
+    least = best - nearness(best) - 32.0 - 0.0875 - 1e-6 * tl.abs(best)
+    return (reach.to(tl.float32) * 1.1920928955078125e-07 >= least) & (reach > NOTHING_LEFT)
 
 
 @triton.jit
@@ -154,13 +174,15 @@ def race_all(row, shape, noise, law, node, bonus, TILE: tl.constexpr, LAW: tl.co
 @triton.jit
 def residual_mass(row, tile_max, first, last, shape, law, node, TILE: tl.constexpr, LAW: tl.constexpr,
                   STEPS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """The residual's mass over tiles `first` to `last` - 1, in units of 2^-56: integers, the same for any split."""
-    mass = tl.zeros((), tl.int64)
+    """The residual's mass over tiles `first` to `last` - 1, in units of 2^-56.
+
+    Float32 sums of 8 tokens, always the same ones, are added up as integers: the same for any split.
+    """
+    mass = tl.zeros((TILE // 8,), tl.int64)
     for tile in range(first, last):
         if tl.load(tile_max + tile) >= law[2]:
             z, ids = load_tiles(row, tl.full((1,), 0, tl.int32) + tile, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED,
                                 HAS_SPECIAL)  # fmt: skip
-            rest = residual(z, ids, law, node, 0, LAW, STEPS)
-            share = tl.sum(tl.sum(rest, 1), 0)
-            mass += (share.to(tl.float64) * 72057594037927936.0).to(tl.int64)
-    return mass
+            rest = tl.reshape(residual(z, ids, law, node, 0, LAW, STEPS), (TILE // 8, 8))
+            mass += (tl.sum(rest, 1).to(tl.float64) * 72057594037927936.0).to(tl.int64)
+    return tl.sum(mass, 0)

@@ -185,6 +185,23 @@ def tiles_of_loaded(row, tile, loaded, num_tiles, num_plain, vocab_size, TILE: t
 
 
 @triton.jit
+def load_eighths(row, eighth, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """[G, TILE / 8, 8] float32: logits of eight places side by side, each run in one lane; -inf where no token is."""
+    place = eighth[:, :, None] * 8 + tl.arange(0, 8)[None, None, :]
+    z = tl.load(row[0] + place, mask=place < vocab_size, other=-float("inf")).to(tl.float32)
+    if HAS_ALLOWED or HAS_SPECIAL:
+        bits = plain_bits(row, tl.multiple_of(eighth, [1, 1]), 8 * eighth < vocab_size, HAS_ALLOWED, HAS_SPECIAL)
+        z = tl.where(((bits[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1) != 0, z, -float("inf"))
+    if HAS_SPECIAL:
+        if tl.max(tl.max(eighth, 1), 0) >= num_plain * (TILE // 8):
+            extra = place - num_plain * TILE
+            inside = (extra >= 0) & (place < num_tiles * TILE)
+            z = tl.where(inside, tl.load(row[4] + extra, mask=inside, other=-float("inf")), z)
+    return z
+
+
+@triton.jit
 def has_bit(bits, ids, inside):
     """Whether the bits of tokens are set; read where `inside`."""
     return ((tl.load(bits + ids // 8, mask=inside, other=0).to(tl.int32) >> (ids % 8)) & 1) != 0

@@ -68,7 +68,7 @@ class TargetProbsKernel:
             GROUPS=requests.lists, num_warps=1, **sizes, **common.of_read,
         )  # fmt: skip
         measure_kernel[(plan.num_rows,)](
-            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._bounding.asked,
+            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._bounding.bracket,
             TILES=plan.tiles, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
         )  # fmt: skip
         bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows, self._bounding,

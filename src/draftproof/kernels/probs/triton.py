@@ -11,11 +11,11 @@ from draftproof.kernels.device.wanted import store_unbounded
 
 
 @triton.jit
-def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, rows, asked, TILES: tl.constexpr,
+def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, rows, bracket, TILES: tl.constexpr,
                    OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's fault, maximum and mass.
 
-    rows, asked: as in device/wanted.py and device/bound_kernels.py.
+    rows, bracket: as in device/wanted.py and device/bound_kernels.py.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -30,7 +30,7 @@ def measure_kernel(row_params, request_params, scratch, num_tiles, vocab_size, r
     tl.store(rows[0] + row_index, health(largest))
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
-    store_unbounded(row_index, rows, asked, largest, scale, total, tl.load(request_params[0] + request),
+    store_unbounded(row_index, rows, bracket, largest, scale, total, tl.load(request_params[0] + request),
                     tl.load(request_params[1] + request), tl.load(request_params[2] + request),
                     tl.load(request_params[3] + request), vocab_size)  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, rows_of, splits_of
+from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, programs_of, rows_of, splits_of
 from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -15,6 +15,7 @@ from draftproof.kernels.ratio.laws import DraftLaws
 from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
+_TEST_WARPS: Final = 4
 
 
 class RatioKernel:
@@ -48,8 +49,6 @@ class RatioKernel:
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
-        # Few of a request's rows are looked at more than once.
-        self._mass_parts = parts_of(num_requests * 4, plan.num_tiles, most=64, least_tiles=2)
         self._splits = parts_of(num_requests, plan.num_tiles, most=64, least_tiles=2)
         self._draft_plan: Plan | None = None
         self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
@@ -78,10 +77,9 @@ class RatioKernel:
         )  # fmt: skip
         self._bounding = Bounding.of(plan, device)
         self._prefixes = (floats64(n), ints(n), ints(num_requests), ints(num_requests))
-        self._residual_masses = longs(n, self._mass_parts)
+        self._residual_masses = (longs(n), ints(1), ints(n))
         self._racers = (
-            floats32(num_requests, 2, self._splits), ints(num_requests, self._splits), ints(num_requests),
-            ints(num_requests), floats64(num_requests),
+            *floats32(2, num_requests, self._splits), ints(num_requests, self._splits), ints(num_requests),
         )  # fmt: skip
         self._verdict = KernelVerdict.empty(rows, nodes, device)
 
@@ -100,10 +98,10 @@ class RatioKernel:
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
         from draftproof.kernels.ratio.device.measure import test_kernel
-        from draftproof.kernels.ratio.device.residual import finish_kernel, mass_kernel, race_kernel
+        from draftproof.kernels.ratio.device.residual import mass_kernel, race_kernel
         from draftproof.kernels.ratio.device.stop import chain_kernel
 
-        plan, parts = self._plan, self._mass_parts
+        plan = self._plan
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
         law = _LAWS[draft.kind]
         steps = draft.vocab_size.bit_length() if draft.kind == "sparse" else 0
@@ -119,33 +117,30 @@ class RatioKernel:
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
-            self._bounding.asked, DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
-            DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone,
-            BLOCK=self._block, UNFILTERED=unfiltered, num_warps=4, **sizes, **tiles,
+            self._bounding.bracket, self._residual_masses[1], self._racers[3], DRAFT_TILES=draft_plan.tiles,
+            DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024,
+            TOP_P=requests.top_p_alone, LISTS=requests.lists, BLOCK=self._block, UNFILTERED=unfiltered,
+            num_warps=_TEST_WARPS, **sizes, **tiles,
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
-        where: dict[str, Any] = {"NODES": self._nodes, "PARTS": parts, "BLOCK": self._block}
         if not unfiltered:
             bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state, self._bounding,
                        nodes=self._nodes, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
             chain_kernel[(rows.num_requests,)](
-                chain, *bounded, self._prefixes, NODES=self._nodes,
+                chain, *bounded, self._prefixes, self._residual_masses, NODES=self._nodes, TOP_P=requests.top_p_alone,
                 OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
             )  # fmt: skip
-            mass_kernel[(plan.num_rows * parts,)](
-                *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, PARTS=parts,
-                num_warps=4, **sizes, **tiles,
+            mass_kernel[(programs_of(plan.num_rows, plan.num_tiles),)](
+                *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, num_warps=4,
+                **sizes, **tiles,
             )  # fmt: skip
-        race_kernel[(rows.num_requests * self._splits,)](
-            *head, values, *bounded, self._prefixes, self._residual_masses, self._racers, LAW=law, STEPS=steps,
-            SPLITS=self._splits, num_warps=4, **where, **sizes, **tiles,
-        )  # fmt: skip
         verdict = self._verdict
-        finish_kernel[(rows.num_requests,)](
-            *head, values, *bounded, self._racers,
+        race_kernel[(rows.num_requests * self._splits,)](
+            *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law, STEPS=steps,
-            NODES=self._nodes, SPLITS=self._splits, num_warps=8, **sizes,
+            NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=4, **plan.at_most(64), **sizes,
+            **tiles,
         )  # fmt: skip
         return verdict
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.boundary import score_of
+from draftproof.kernels.device.boundary import kth_tile_max, score_of
 from draftproof.kernels.device.draw import OK, health, masses_of, surely_kept
 from draftproof.kernels.device.law import bound_of_unfiltered
 from draftproof.kernels.device.noise import uniform
@@ -11,21 +11,23 @@ from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import logit_at
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import level, max_or_nan
-from draftproof.kernels.device.wanted import ACCEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
+from draftproof.kernels.device.wanted import ACCEPT, KEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
 from draftproof.kernels.ratio.device.draft_law import draft_of_node
 from draftproof.kernels.ratio.device.state import COIN, noise_at
 
 
 @triton.jit
 def test_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, asked,
-                TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
-                DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
-                STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr,
-                UNFILTERED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, bracket,
+                num_wanted, num_ended, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr,
+                DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
+                TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
+                OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell.
 
-    UNFILTERED: no row has a filter, and rows' bounds are written here.
+    UNFILTERED: no row has a filter, and rows' bounds are written here. num_wanted, num_ended: of residual masses, and
+    of a request's races; they begin at 0.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -43,10 +45,15 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     reach, masses = masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES)
     total = tl.sum(masses, 0)
     tl.store(rows[0] + row_index, fault)
+    if BLOCK:
+        if row_index == 0:
+            tl.store(num_wanted, 0)
+    if local == 0:
+        tl.store(num_ended + request, 0)
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
     if not UNFILTERED:
-        store_unbounded(row_index, rows, asked, largest, scale, total, temperature, k, top_p, min_score, vocab_size)
+        store_unbounded(row_index, rows, bracket, largest, scale, total, temperature, k, top_p, min_score, vocab_size)
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     if UNFILTERED:
         if fault == OK:
@@ -64,7 +71,7 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             draft_temperature, draft_scratch, draft_tiles, nodes, (num_tiles, num_plain, vocab_size), exceptions[2],
             (tile_max, tile_mass), largest, scale, top, total, temperature, k, top_p, min_score, TILE, TILES,
             DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P,
-            BLOCK)  # fmt: skip
+            LISTS, BLOCK)  # fmt: skip
         tl.store(nodes[6] + row_index, draft_fault)
     tl.store(rows[1] + row_index, state)
 
@@ -74,7 +81,8 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
               shape, num_exceptions, tiles, largest, scale, top, total, temperature, k, top_p, min_score,
               TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
               DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
-              STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+              STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
+              BLOCK: tl.constexpr):  # fmt: skip
     """(state, draft's fault) of one node; stores its weight and its draft's numbers."""
     token_id = tl.load(draft[1] + row_index + 1)
     z = logit_at(row, token_id, shape, num_exceptions, TILE, HAS_ALLOWED, HAS_SPECIAL)
@@ -89,23 +97,32 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
     tl.store(nodes[7] + row_index, u)
     own = weight.to(tl.float64)
     needs = u * q
+    listed = (k > 0) | (min_score > -float("inf"))
     state = tl.full((), UNSURE, tl.int32)
     if weight == 0:
         state = tl.full((), REJECT, tl.int32)
-    elif not BLOCK:
-        listed = (k > 0) | (min_score > -float("inf"))
-        if temperature == 0:
-            if z < largest:
-                state = tl.full((), REJECT, tl.int32)
-        elif listed:
-            if score_of(z, largest, temperature) < min_score:
-                state = tl.full((), REJECT, tl.int32)
-        elif top_p >= 1.0:
+    elif temperature == 0:
+        if z < largest:
+            state = tl.full((), REJECT, tl.int32)
+    elif listed:
+        # What is kept weighs as much as the largest at least.
+        if (score_of(z, largest, temperature) < min_score) | ((needs * 0.9999 >= own) & (not BLOCK)):
+            state = tl.full((), REJECT, tl.int32)
+        elif LISTS:
+            # At least k tokens are no less than the k-th of the tiles' maxima.
+            if k > 0:
+                if z < kth_tile_max(tiles[0], shape[0], k, TILES):
+                    state = tl.full((), REJECT, tl.int32)
+    elif top_p >= 1.0:
+        if not BLOCK:
             state = tl.where(needs * total < own, ACCEPT, REJECT)
-        elif TOP_P:
-            kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
-            if needs * needed * 0.99999 >= own:
-                state = tl.full((), REJECT, tl.int32)
-            elif kept & (needs * tl.minimum(total, needed + own) * 1.00001 < own):
-                state = tl.full((), ACCEPT, tl.int32)
+    elif TOP_P:
+        kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
+        if BLOCK:
+            if kept:
+                state = tl.full((), KEPT, tl.int32)
+        elif needs * needed * 0.99999 >= own:
+            state = tl.full((), REJECT, tl.int32)
+        elif kept & (needs * tl.minimum(total, needed + own) * 1.00001 < own):
+            state = tl.full((), ACCEPT, tl.int32)
     return state, draft_fault

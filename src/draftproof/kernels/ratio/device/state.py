@@ -1,9 +1,8 @@
 """What the kernels of `rejection` and `block` load at a row: its noise, its node, its law; their noise's purposes.
 
-Tensors that pass from one kernel to the next: of rows (faults, verdicts, z bounds, id bounds, largest logits, totals,
-masses), of nodes (drafted tokens' weights, logits; q, level, scale, 1 / mass of the draft's row; its fault; the coin),
-of brackets ([ROUNDS + 1, rows, 2] logits, masses; [ROUNDS, rows, PARTS, PIVOTS] masses), prefix masses and whether
-their residual's mass is wanted. A node's entries stand at the row that tests it.
+Tensors that pass from one kernel to the next: of rows (device/wanted.py), of nodes (drafted tokens' weights, logits; q,
+level, scale, 1 / mass of the draft's row; its fault; the coin), prefix masses and whether their residual's mass is
+wanted. A node's entries stand at the row that tests it.
 """
 
 import triton

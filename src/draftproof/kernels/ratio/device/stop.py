@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
-from draftproof.kernels.device.wanted import ACCEPT, LAST, UNSURE
+from draftproof.kernels.device.wanted import ACCEPT, LAST, UNSURE, wanted_rows
 
 
 @triton.jit
@@ -37,11 +37,12 @@ def stop_of_rejection(first, num_nodes, draft, rows, nodes, NODES: tl.constexpr)
 
 
 @triton.jit
-def chain_kernel(draft, rows, nodes, prefixes, NODES: tl.constexpr, OVERLAP: tl.constexpr):
+def chain_kernel(draft, rows, nodes, prefixes, residual_masses, NODES: tl.constexpr, TOP_P: tl.constexpr,
+                 OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests. P_i for `block`, and which residual masses are wanted.
 
     prefixes: (P [rows], wanted [rows], ends [requests], faults [requests]): a row's P is that of the tokens before it;
-    ends: how many tokens the longest prefix has.
+    ends: how many tokens the longest prefix has. residual_masses: (masses [rows] int64, how many are wanted, which).
     """
     let_next_begin(OVERLAP)
     request = tl.program_id(0)
@@ -55,22 +56,26 @@ def chain_kernel(draft, rows, nodes, prefixes, NODES: tl.constexpr, OVERLAP: tl.
     faults = tl.load(rows[0] + first + node, mask=inside, other=0)
     draft_faults = tl.load(nodes[6] + first + node, mask=inside, other=0)
     probs = tl.where(weights > 0, weights / row_masses, 0.0)
+    num_sure = tl.zeros((), tl.int32)
+    if TOP_P:
+        bounded, num_sure = wanted_rows(first, num_nodes, rows, nodes, NODES, 2)
     prefix = tl.full((), 1.0, tl.float64)
     masses = tl.where(node == 0, 1.0, tl.zeros((NODES,), tl.float64))
     end = tl.zeros((), tl.int32) + num_nodes
-    fault = tl.zeros((), tl.int32)
+    first_fault = tl.min(tl.where(inside & (faults != 0), node, NODES), 0)
     for index in range(0, num_nodes):
-        if index < end:
-            here = node == index
-            fault = tl.maximum(fault, tl.max(tl.where(here, draft_faults, 0), 0))
-            if prefix > 0:
-                if tl.max(tl.where(here, faults, 0), 0) != 0:
-                    end = index
-                else:
-                    mass = prefix * tl.sum(tl.where(here, probs, 0.0), 0)
-                    draft_prob = tl.sum(tl.where(here, q, 0.0), 0)
-                    prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)
-                    masses = tl.where(node == index + 1, prefix, masses)
+        if (index < end) & (prefix > 0):
+            if index == first_fault:
+                end = tl.zeros((), tl.int32) + index
+            else:
+                here = node == index
+                mass = prefix * tl.sum(tl.where(here, probs, 0.0), 0)
+                draft_prob = tl.sum(tl.where(here, q, 0.0), 0)
+                prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)
+                # Up to here it is sure that P is 1, and rows aren't bounded.
+                prefix = tl.where(index == num_sure - 1, 1.0, prefix)
+                masses = tl.where(node == index + 1, prefix, masses)
+    fault = tl.max(tl.where(inside & (node <= end), draft_faults, 0), 0)
     # Coin i - 1 is that of the prefix of i tokens.
     coin = tl.load(nodes[7] + first + node - 1, mask=(node > 0) & (node <= num_nodes), other=1.0)
     sure = (node > 0) & (node <= end) & ((masses == 1.0) | ((node == end) & (coin < masses)))
@@ -79,13 +84,16 @@ def chain_kernel(draft, rows, nodes, prefixes, NODES: tl.constexpr, OVERLAP: tl.
     there = node <= num_nodes
     tl.store(prefixes[0] + first + node, masses, mask=there)
     tl.store(prefixes[1] + first + node, wanted.to(tl.int32), mask=there)
+    tl.store(residual_masses[0] + first + node, tl.zeros((NODES,), tl.int64), mask=there)
+    place = tl.atomic_add(residual_masses[1] + 0 * node, wanted.to(tl.int32), mask=there, sem="relaxed")
+    tl.store(residual_masses[2] + place, first + node, mask=wanted.to(tl.int32) > 0)
     tl.store(prefixes[2] + request, end)
     tl.store(prefixes[3] + request, fault)
 
 
 @triton.jit
-def stop_of_block(request, first, num_nodes, draft, rows, nodes, prefixes, residual_masses, NODES: tl.constexpr,
-                  PARTS: tl.constexpr):  # fmt: skip
+def stop_of_block(request, first, num_nodes, draft, rows, nodes, prefixes, residual_masses,
+                  NODES: tl.constexpr):  # fmt: skip
     """(how many tokens are accepted, P there, fault)."""
     node = tl.arange(0, NODES)
     inside = node <= num_nodes
@@ -94,9 +102,8 @@ def stop_of_block(request, first, num_nodes, draft, rows, nodes, prefixes, resid
     masses = tl.load(prefixes[0] + first + node, mask=inside, other=0.0)
     wanted = tl.load(prefixes[1] + first + node, mask=inside, other=0) > 0
     coin = tl.load(nodes[7] + first + node - 1, mask=(node > 0) & inside, other=1.0)
-    part = tl.arange(0, PARTS)
-    units = tl.load(residual_masses + (first + node)[:, None] * PARTS + part[None, :], mask=wanted[:, None], other=0)
-    rest = tl.sum(units, 1).to(tl.float64) / 72057594037927936.0
+    units = tl.load(residual_masses[0] + first + node, mask=wanted, other=0)
+    rest = units.to(tl.float64) / 72057594037927936.0
     passes = wanted & (coin * (rest + 1 - masses) < rest)
     passes = passes | ((node > 0) & (node <= end) & ((masses == 1.0) | ((node == end) & (coin < masses))))
     stop = tl.max(tl.where(passes, node, 0), 0)
