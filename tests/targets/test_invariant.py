@@ -307,7 +307,7 @@ def test_copies_are_made_where_branches_in_place_do_not_agree(monkeypatch) -> No
 def test_how_many_branches_are_cheap_is_said_where_some_ever_are(monkeypatch) -> None:
     """At a block's end one, which needs no place; any number where trees always get copies, or lanes."""
     token_ids = random_ids(100)
-    monkeypatch.setattr(hf, "moves_blocks", lambda *_: False)
+    monkeypatch.setattr(hf, "moves_blocks", lambda *_: 0)
     for rooms, expected in ((lambda chain, room: chain <= 64, 1), (lambda *_: False, None), (lambda *_: True, 5)):
         monkeypatch.setattr(hf, "spreads", lambda layers, heads, chain, room, rooms=rooms: rooms(chain, room))
         target = HFTarget(tiny_model("llama"), invariant=True, branches_in_place=False)

@@ -76,8 +76,8 @@ def test_in_how_many_sums_weights_are_added_up_is_found(
         assert spreads(target, chain, key_length, key_length) == (stride % (16 * num_sums) == 0)
 
 
-def moves(target: HFTarget, chain: int, begin: int, key_length: int) -> bool:
-    return key_order.moves_blocks(target._layers, target.model.config.num_attention_heads, chain, begin, key_length)
+def moves(target: HFTarget, chain: int, most: int) -> int:
+    return key_order.moves_blocks(target._layers, target.model.config.num_attention_heads, chain, most)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -89,20 +89,19 @@ def test_whole_blocks_may_move_where_they_are_added_up_by_themselves(
     target = HFTarget(tiny_model("llama", dtype))
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_pieces(piece))
     for chain in (64, 128):
-        assert moves(target, chain, chain - 64, 192) == same
+        assert (moves(target, chain, 192) == 192) == same
     assert spreads(target, 64, 128, 128) == (piece == 512)
 
 
 def test_no_block_moves_across_a_cut(monkeypatch) -> None:
     """Blocks' sums may be cut into parts in turn, as flash attention does at 512 keys."""
     target = HFTarget(tiny_model("llama", torch.bfloat16))
-    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_pieces(32, cut=128))
-    assert moves(target, 64, 0, 128) and not moves(target, 64, 0, 192)
-    assert moves(target, 192, 128, 256) and not moves(target, 192, 64, 256)
+    monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_pieces(32, cut=192))
+    assert [moves(target, chain, 384) for chain in (64, 128, 192, 256)] == [192, 192, 192, 384]
 
 
 @pytest.mark.parametrize("num_sums, same", [(1, True), (2, True), (4, False)])
 def test_blocks_are_found_to_change_sums_of_weights(monkeypatch, num_sums: int, same: bool) -> None:
     target = HFTarget(tiny_model("llama", torch.bfloat16))
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_with_sums(num_sums))
-    assert moves(target, 64, 0, 192) == same
+    assert (moves(target, 64, 192) == 192) == same

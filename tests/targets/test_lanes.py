@@ -80,15 +80,15 @@ def test_which_trees_have_no_lanes() -> None:
 def test_rooms_are_those_to_which_blocks_may_be_moved() -> None:
     asked = []
 
-    def moves(chain: int, begin: int, key_length: int) -> bool:
-        asked.append((chain, begin, key_length))
-        return key_length <= 320
+    def moves(chain: int, most: int) -> int:
+        asked.append((chain, most))
+        return 320
 
-    rooms = find_rooms(192, 256, lambda *_: False, moves)
-    assert rooms == (Room(256, 256, True), Room(320, 320, True))
-    assert {begin for _, begin, _ in asked} == {128} and {chain for chain, _, _ in asked} == {192, 256}
-    most = find_rooms(64, 64, lambda *_: False, lambda *_: True)[-1]
-    assert most.key_length >= KEY_STEP + BLOCK * (MOST_LANES - 1)
+    assert find_rooms(256, 256, lambda *_: False, moves) == (Room(256, 256, True), Room(320, 320, True))
+    assert asked == [(256, 256 + KEY_STEP * -(-BLOCK * (MOST_LANES - 1) // KEY_STEP))]
+    assert find_rooms(384, 384, lambda *_: False, moves) == ()
+    # A tree that ends in another step ends in another block.
+    assert find_rooms(192, 256, lambda *_: False, moves) == () and len(asked) == 2
 
 
 def test_entries_are_written_to_every_lane() -> None:

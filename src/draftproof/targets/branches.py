@@ -45,7 +45,7 @@ Rooms = Callable[[int, int], Sequence[Room]]
 """By the chains' key lengths, that of the first node and that of the deepest one: see `find_rooms`."""
 Spreads = Callable[[int, Room], bool]
 """See `key_order.spreads`."""
-MovesBlocks = Callable[[int, int, int], bool]
+MovesBlocks = Callable[[int, int], int]
 """See `key_order.moves_blocks`."""
 
 
@@ -84,13 +84,10 @@ def find_rooms(first: int, last: int, spreads: Spreads, moves_blocks: MovesBlock
             if all(spreads(chain, room) for chain in {first, last}):
                 rooms.append(room)
                 break
-    if rooms:
+    if rooms or first != last:
         return tuple(rooms)
-    for key_length in range(last, last + MOST_WIDER_IN_LANES * KEY_STEP + 1, KEY_STEP):
-        if not all(moves_blocks(chain, first - KEY_STEP, key_length) for chain in {first, last}):
-            break
-        rooms.append(Room(key_length, key_length, in_lanes=True))
-    return tuple(rooms)
+    widest = moves_blocks(last, last + MOST_WIDER_IN_LANES * KEY_STEP)
+    return tuple(Room(length, length, in_lanes=True) for length in range(last, widest + 1, KEY_STEP))
 
 
 def branches_of(tree: RowLayout, rooms: Sequence[Room]) -> Branches | None:

@@ -201,8 +201,12 @@ class HFTarget:
 
     @cached_property
     def _rooms(self) -> Callable[[int, int], tuple[Room, ...]]:
-        asked = [cache(partial(ask, self._layers, self._num_heads)) for ask in (spreads, moves_blocks)]
-        return cache(partial(find_rooms, spreads=asked[0], moves_blocks=asked[1]))
+        asked = (self._layers, self._num_heads)
+        return cache(
+            partial(
+                find_rooms, spreads=cache(partial(spreads, *asked)), moves_blocks=cache(partial(moves_blocks, *asked))
+            )
+        )
 
     @property
     def is_recurrent(self) -> bool:

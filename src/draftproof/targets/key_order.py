@@ -96,36 +96,39 @@ def _spread(num_keys: int, begin: int, stop: int, random: torch.Generator) -> It
 
 
 @torch.no_grad()
-def moves_blocks(layers: Layers, num_heads: int, chain: int, begin: int, key_length: int) -> bool:
-    """Does a query get the same from a chain that reads `chain` keys if whole blocks of those from `begin` on lie
-    further on, in order, and `key_length` keys are read?"""
-    random = torch.Generator().manual_seed(SEED)
+def moves_blocks(layers: Layers, num_heads: int, chain: int, most: int) -> int:
+    """How many keys, `most` at most, may be read that a query gets the same from a chain that reads `chain` keys, if
+    whole blocks of its last step lie further on among them, in order? In steps; 0 for none."""
+    lengths = list(range(chain, most + 1, KEY_STEP))
     for shape in dict.fromkeys(layers.shapes):
         if not shape.heads or num_heads % shape.heads:
             continue
-        for num_keys in (chain - KEY_STEP // 2 - 2, chain):
+        for num_keys in (chain - BLOCK - 2, chain):
             asked = _opposite(shape, num_heads, NUM_MOVED, num_keys)
             measure = partial(_over, columns=torch.arange(num_keys), key_length=chain)
             for given in (asked, ruler(shape, num_heads, NUM_MOVED, num_keys, measure, SEED)):
                 expected = measure(given)
-                for columns in _moved(num_keys, begin, key_length, random):
-                    if not torch.equal(_over(given, columns, key_length), expected):
-                        return False
-    return True
+                for place, key_length in enumerate(lengths):
+                    moved = _moved(num_keys, chain - KEY_STEP, key_length)
+                    if not all(torch.equal(_over(given, columns, key_length), expected) for columns in moved):
+                        lengths = lengths[:place]
+                        break
+    return lengths[-1] if lengths else 0
 
 
-def _moved(num_keys: int, begin: int, stop: int, random: torch.Generator) -> Iterator[torch.Tensor]:
-    """[num_keys] columns: as they are; each block from `begin` on, and all behind it, as far on as they can be; and at
-    random."""
+def _moved(num_keys: int, begin: int, stop: int) -> Iterator[torch.Tensor]:
+    """[num_keys] columns: as they are; the last block, and all from `begin` on, as far on as they can be, and halfway;
+    and the last block alone as far as that if the one before it goes halfway."""
     columns = torch.arange(num_keys)
     blocks, first = columns // BLOCK, begin // BLOCK
-    most = stop // BLOCK - 1 - int(blocks[-1])
+    last = int(blocks[-1])
+    most = stop // BLOCK - 1 - last
     yield columns
-    for block in range(first, int(blocks[-1]) + 1):
-        yield columns + BLOCK * most * (blocks >= block)
-    for _ in range(NUM_SPREAD):
-        moves = torch.randint(most + 1, (int(blocks[-1]) + 1 - first,), generator=random).sort().values
-        yield columns + BLOCK * torch.cat([moves.new_zeros(first), moves])[blocks]
+    for move in {most, most // 2} - {0}:
+        yield columns + BLOCK * move * (blocks >= last)
+        yield columns + BLOCK * move * (blocks >= first)
+    if most > 1 and last > first:
+        yield columns + BLOCK * (most // 2 * (blocks >= first) + (most - most // 2) * (blocks >= last))
 
 
 def _over(given: Asked, columns: torch.Tensor, key_length: int) -> torch.Tensor:
