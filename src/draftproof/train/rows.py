@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from draftproof.errors import ModelError, UnsupportedModelError
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.static.capturing import captured
 from draftproof.train.sampling import choose_sampler
 from draftproof.train.target import FrozenTarget
 
@@ -129,10 +130,7 @@ class StaticRows:
         with cuda.stream(stream):
             self._run()
         cuda.current_stream().wait_stream(stream)
-        graph = cuda.CUDAGraph()
-        with cuda.graph(graph):
-            self._run()
-        self._graph = graph
+        self._graph = captured(self._run)
 
 
 def _checked(drawn: torch.Tensor) -> Ints:

@@ -23,6 +23,7 @@ from draftproof.drafters.learned.following_block import FollowingBlock
 from draftproof.drafters.learned.following_chain import FollowingChain
 from draftproof.engine.ahead.draws import Draws
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.static.capturing import captured
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +160,8 @@ class AheadStep:
 
     def _capture(self) -> None:
         """A first run has compiled kernels and made workspaces, which a capture must not."""
-        cuda: Any = torch.cuda
-        graph = cuda.CUDAGraph()
         try:
-            with cuda.graph(graph, pool=self._pool):
-                self._run()
+            self._graph = captured(self._run, self._pool)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
@@ -171,5 +169,3 @@ class AheadStep:
             self._captures = False
             reason = str(error).strip().splitlines()[0]
             warnings.warn(f"steps run without a CUDA graph: {reason}", stacklevel=2)
-            return
-        self._graph = graph

@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.static.attention import Attention, Shape, most_tokens, power_of_two
+from draftproof.targets.static.capturing import captured
 from draftproof.targets.static.operations import Heads, Operations
 from draftproof.targets.static.tables import Bucket, Kind, Plan, Tables, num_links, plan_of
 from draftproof.targets.taps import TapStore
@@ -243,14 +245,15 @@ class StaticSteps:
 
     def _capture(self, step: Step) -> None:
         # The first run has compiled kernels and made workspaces, which a capture must not.
-        cuda: Any = torch.cuda
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         before = torch.cuda.memory_reserved(self._device)
-        graph = cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._forward(step)
-        step.graph, step.num_bytes = graph, max(torch.cuda.memory_reserved(self._device) - before, 0)
+        try:
+            step.graph = captured(partial(self._forward, step), self._pool)
+        except RuntimeError:
+            self._pool = None
+            raise
+        step.num_bytes = max(torch.cuda.memory_reserved(self._device) - before, 0)
         self._drop_oldest()
 
     def _drop_oldest(self) -> None:
