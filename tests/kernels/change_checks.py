@@ -1,5 +1,7 @@
 """What the kernels must do where logits are changed: masks, penalties and bias. As `checks.py`."""
 
+import importlib
+
 import torch
 
 from draftproof.core import Draft, Key, Purpose
@@ -99,6 +101,31 @@ def check_changed_lanes(kernels):
         verdict = kernel(logits, rows, requests, allowed=words.to(DEVICE), changes=changes)
         assert not verdict.faults.any()
         assert verdict.token_ids[:, 0].tolist() == reference.draw(changed, rows, requests, vocab_size).tolist()
+
+
+def check_law_of_changed_lanes(kernels):
+    """A law whose row is read by one program, tile after tile, with special tokens in each that had nearly all mass."""
+    vocab_size, down = 2100, -90.0
+    favourites = [5, 250, 262, 512, 1023, 1024, 1291, 1777, 2047, 2048, 2099]
+    logits = logits_of(1, vocab_size, spread=1.0)
+    logits[:, favourites] = 9.0
+    changed = logits.clone()
+    changed[:, favourites] = 9.0 + down
+    params = SamplingParams(logit_bias=dict.fromkeys(favourites, down))
+    rows = kernels.Rows.of_drafts([3], [[]], device=DEVICE)
+    requests = kernels.Requests.of([params], [1], device=DEVICE, changed=True)
+    changes = kernels.Changes.of([params], [[]], [[]], device=DEVICE)
+    home = importlib.import_module(f"{kernels.__name__}.probs")
+    splits_of, home.splits_of = home.splits_of, lambda num_rows, num_tiles: 1
+    try:
+        kernel = kernels.TargetProbsKernel(
+            logits, rows, vocab_size, num_exceptions=changes.num_exceptions(rows), tile=1024
+        )
+        out = torch.zeros(1, vocab_size, device=DEVICE)
+        assert not kernel(logits, rows, requests, out, changes=changes).any()
+    finally:
+        home.splits_of = splits_of
+    assert (out - changed.double().softmax(dim=1)).abs().max() < 1e-6
 
 
 def check_top_p_beside_banned_tokens(kernels):

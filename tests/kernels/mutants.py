@@ -204,7 +204,7 @@ MUTANTS = {
     ),
     "the special tokens of the tile before": Mutant(
         "device/read.py", "special_of_tile(row, tile + 1, ", "special_of_tile(row, tile, ",
-        change_checks.check_changed_lanes
+        change_checks.check_law_of_changed_lanes
     ),
     "a mask's first group for all": Mutant(
         "device/rows.py", "(tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)",
