@@ -67,14 +67,15 @@ def check_many_ties(kernels):
 
 def check_samples(kernels):
     """Rows of more tokens than a sample has: flat, a few likely neighbours, two values, and what no sample shows."""
-    tops = (0.9, 0.3, 0.3, 0.95, 0.9, 0.8, 0.6)
+    tops = (0.9, 0.3, 0.3, 0.95, 0.9, 0.8, 0.6, 0.966)
     params = [SamplingParams(temperature=0.9, top_p=top_p) for top_p in tops]
-    case = Case("point", params, [0] * 7, seed=18, spread=1.5, step=1 / 32, vocab_size=9000)
+    case = Case("point", params, [0] * 8, seed=18, spread=1.5, step=1 / 32, vocab_size=9000)
     case.logits[1, 5000:5040] += torch.linspace(14.0, 4.0, 40)
     case.logits[2] = 1.5 + 1e-3 * (case.logits[2] > 0)
     chunk = torch.arange(9000) // 64
     sampled = torch.isin(chunk, torch.arange(64) * 144 // 64)
-    case.logits[3:] = torch.where(sampled, case.logits[3:] / 20 - 4, case.logits[3:])
+    case.logits[3:7] = torch.where(sampled, case.logits[3:7] / 20 - 4, case.logits[3:7])
+    case.logits[7] = torch.where(sampled, case.logits[7], case.logits[7] / 3 - 2)
     writes_laws(kernels, case)
 
 
