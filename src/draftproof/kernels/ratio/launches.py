@@ -78,9 +78,8 @@ class RatioKernel:
         self._bounding = Bounding.of(plan, device)
         self._prefixes = (floats64(n), ints(n), ints(num_requests), ints(num_requests))
         self._residual_masses = (longs(n), ints(1), ints(n))
-        self._racers = (
-            *floats32(2, num_requests, self._splits), ints(num_requests, self._splits), ints(num_requests),
-        )  # fmt: skip
+        racing = (num_requests, self._splits)
+        self._racers = (floats32(*racing), floats32(*racing), ints(*racing), ints(num_requests))
         self._verdict = KernelVerdict.empty(rows, nodes, device)
 
     def __call__(
