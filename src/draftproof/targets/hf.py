@@ -25,9 +25,9 @@ from draftproof.targets.invariant import choose_shapes
 from draftproof.targets.key_order import attention_agrees, moves_blocks, spreads
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
-from draftproof.targets.masks import check_parents
 from draftproof.targets.memory import plan_columns
 from draftproof.targets.recurrent.functions import install
+from draftproof.targets.requested import check_path, check_requests
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import KEY_STEP, ExactShapes, Shapes
@@ -267,7 +267,7 @@ class HFTarget:
 
     @torch.no_grad()
     def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
-        self._check(requests)
+        check_requests(self, requests, self._parents)
         self._reserve(requests)
         logits: dict[int, torch.Tensor] = {}
         batches = list(self._runner.batches(requests, self.cache.lengths, self.shapes))
@@ -339,7 +339,7 @@ class HFTarget:
             raise ParameterError("length", length, f"between 0 and the slot's length {current}")
         kept = list(path) if path else list(range(max(0, length - start)))
         if path or self._parents[slot] is not None:
-            self._check_path(slot, kept, length)
+            check_path(kept, length, start=start, num_tokens=current - start, parents=self._parents[slot])
         moved = kept if kept != list(range(len(kept))) else []
         branches = self._branches.pop(slot, None)
         entries = kept if branches is None else [branches.own[node] - start for node in kept]
@@ -402,42 +402,3 @@ class HFTarget:
         if not 0 <= slot < self.num_slots:
             raise ParameterError("slot", slot, f"between 0 and {self.num_slots - 1}")
         return slot
-
-    def _check(self, requests: Sequence[ScoreRequest]) -> None:
-        if not requests or len({request.slot for request in requests}) != len(requests):
-            slots = [request.slot for request in requests]
-            raise ParameterError("requests", slots, "one or more, each on its own slot")
-        for request in requests:
-            tokens, room = request.token_ids, self.room(request.slot)
-            if not 1 <= len(tokens) <= room:
-                raise ParameterError("token_ids", f"{len(tokens)} tokens", f"1 to room({request.slot}) = {room} tokens")
-            if min(tokens) < 0 or max(tokens) >= self.vocab_size:
-                wrong = next(token for token in tokens if not 0 <= token < self.vocab_size)
-                raise ParameterError("token_ids", wrong, f"ids from 0 to {self.vocab_size - 1}")
-            if self._parents[request.slot] is not None:
-                raise ParameterError("slot", request.slot, "rewound to a path after a tree, before the next call")
-            if request.num_rows is not None and not 0 <= request.num_rows <= len(tokens):
-                raise ParameterError("num_rows", request.num_rows, f"0 to the {len(tokens)} tokens that are appended")
-            if request.parents is not None:
-                check_parents(request.parents, len(tokens))
-                if not self.supports_trees:
-                    raise UnsupportedModelError(
-                        f"{type(self.model).__name__} has a recurrent state, which follows one path: a tree can't be "
-                        "scored; draft chains"
-                    )
-                if self.invariant and not self.supports_invariant_trees:
-                    raise UnsupportedModelError(
-                        f"{type(self.model).__name__} runs with eager attention, under which a tree's logits aren't "
-                        "the bits of its chains; draft chains, or go on without invariant execution"
-                    )
-
-    def _check_path(self, slot: int, kept: Sequence[int], length: int) -> None:
-        num_tokens = self.length(slot) - self._starts[slot]
-        parents = self._parents[slot] or tuple(range(-1, num_tokens - 1))
-        previous = -1
-        for node in kept:
-            if not 0 <= node < num_tokens or parents[node] != previous:
-                raise ParameterError("path", tuple(kept), "a path from the first token down the tree that was scored")
-            previous = node
-        if length > self._starts[slot] + len(kept):
-            raise ParameterError("length", length, f"at most the {self._starts[slot]} entries before and the path's")
