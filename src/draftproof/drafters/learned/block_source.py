@@ -110,10 +110,12 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         head = model.markov_head
         if look is None or head is None or head.kind != "vanilla":
             return None
-        ids = self.drafter.drawing.softmax_ids(turn, self.drafter.ends.vocab)
-        values = logits.float().cpu().numpy()
-        if ids is None or model.domino is not None or model.candidate_selector is not None:
+        if model.domino is not None or model.candidate_selector is not None:
             return None
+        ids = self.drafter.drawing.softmax_ids(turn, self.drafter.ends.vocab)
+        if ids is None:
+            return None
+        values = logits.float().cpu().numpy()
         if values.shape[1] != len(ids) or not np.isfinite(values.max()):
             return None
         if self._bias is None:

@@ -48,8 +48,8 @@ class Bias:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """places [K], ascending, of the drafter's vocabulary, and their ids. scores [K]: over the temperature, less the
-    slot's largest. rows [K, rank]: of the bias. rest: what all others weigh."""
+    """ids [K], ascending. scores [K]: over the temperature, less the slot's largest. rows [K, rank]: of the bias. rest:
+    what all others weigh."""
 
     ids: NDArray[np.int64]
     scores: NDArray[np.float32]
