@@ -76,8 +76,9 @@ def test_in_how_many_sums_weights_are_added_up_is_found(
         assert spreads(target, chain, key_length, key_length) == (stride % (16 * num_sums) == 0)
 
 
-def moves(target: HFTarget, chain: int, most: int) -> int:
-    return key_order.moves_blocks(target._layers, target.model.config.num_attention_heads, chain, most)
+def moves(target: HFTarget, chain: int, most: int, num_before: int = 0) -> int:
+    num_heads = target.model.config.num_attention_heads
+    return key_order.moves_blocks(target._layers, num_heads, chain, most, num_before)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -98,6 +99,7 @@ def test_no_block_moves_across_a_cut(monkeypatch) -> None:
     target = HFTarget(tiny_model("llama", torch.bfloat16))
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_pieces(32, cut=192))
     assert [moves(target, chain, 384) for chain in (64, 128, 192, 256)] == [192, 192, 192, 384]
+    assert moves(target, 128, 192, 1) == 192 and moves(target, 256, 384, 1) == 0
 
 
 @pytest.mark.parametrize("num_sums, same", [(1, True), (2, True), (4, False)])

@@ -10,13 +10,13 @@ from draftproof.targets import branches, hf, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.branches import Room, branch_mask, branches_of, find_rooms
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.lanes import BLOCK, MOST_LANES, Lanes, lanes_of
+from draftproof.targets.lanes import BLOCK, MOST_BLOCKS, Lanes, lanes_of
 from draftproof.targets.masks import RowLayout
 from draftproof.targets.shapes import KEY_STEP, StepShapes
 from tests.targets.models import attention_in_pieces, random_ids, score_one, tiny_model
 from tests.targets.test_paths import ancestors, random_tree
 
-ROOMS = [Room(size, size, in_lanes=True) for size in (64, 128, 192, 256, 320, 384)]
+ROOMS = [Room(size, size, in_lanes=True) for size in range(64, 705, 64)]
 
 
 def trees(start: int) -> list[RowLayout]:
@@ -28,7 +28,7 @@ def trees(start: int) -> list[RowLayout]:
 @pytest.mark.parametrize("start", [1, 31, 32, 33, 50, 90, 110])
 def test_a_node_sees_its_chain_with_whole_blocks_moved(start: int) -> None:
     layouts = trees(start)
-    assert layouts or start == 31
+    assert layouts
     for tree in layouts:
         assert tree.parents is not None
         found = branches_of(tree, ROOMS)
@@ -37,7 +37,7 @@ def test_a_node_sees_its_chain_with_whole_blocks_moved(start: int) -> None:
         # What the cache holds: the context, its entries in the first lane again in each, and the nodes'.
         content: dict[int, object] = {column: column for column in range(start)}
         for lane, nodes in enumerate(kept.nodes):
-            moved = BLOCK * lane
+            moved = kept.size * lane
             content |= {column + moved: column for column in range(kept.first, start)}
             content |= {start + moved + depth: ("node", int(node)) for depth, node in enumerate(nodes)}
         mask = branch_mask(tree, found, len(tree.parents) + 1, None, 1, torch.float32, torch.device("cpu"))[0, 0]
@@ -71,8 +71,11 @@ def test_which_trees_have_no_lanes() -> None:
     def layout(start: int, num_leaves: int) -> RowLayout:
         return RowLayout.of(start, 1 + num_leaves, (-1, *[0] * num_leaves))
 
-    assert lanes_of(layout(30, 2)) is not None and lanes_of(layout(31, 2)) is None
-    assert lanes_of(layout(10, MOST_LANES)) is not None and lanes_of(layout(10, MOST_LANES + 1)) is None
+    assert lanes_of(layout(10, MOST_BLOCKS)) is not None and lanes_of(layout(10, MOST_BLOCKS + 1)) is None
+    # Paths through two blocks take two each.
+    assert lanes_of(layout(31, MOST_BLOCKS // 2)) is not None and lanes_of(layout(31, MOST_BLOCKS // 2 + 1)) is None
+    long = RowLayout.of(20, 2 * BLOCK + 1, tuple(range(-1, 2 * BLOCK)))
+    assert lanes_of(long) is None
     # As many keys as there are rooms for.
     assert branches_of(layout(10, 4), ROOMS[:1]) is None and branches_of(layout(10, 2), ROOMS[:1]) is not None
 
@@ -80,15 +83,17 @@ def test_which_trees_have_no_lanes() -> None:
 def test_rooms_are_those_to_which_blocks_may_be_moved() -> None:
     asked = []
 
-    def moves(chain: int, most: int) -> int:
-        asked.append((chain, most))
+    def moves(chain: int, most: int, num_before: int) -> int:
+        asked.append((chain, most, num_before))
         return 320
 
     assert find_rooms(256, 256, lambda *_: False, moves) == (Room(256, 256, True), Room(320, 320, True))
-    assert asked == [(256, 256 + KEY_STEP * -(-BLOCK * (MOST_LANES - 1) // KEY_STEP))]
+    assert asked == [(256, 256 + KEY_STEP * -(-BLOCK * (MOST_BLOCKS - 1) // KEY_STEP), 0)]
     assert find_rooms(384, 384, lambda *_: False, moves) == ()
-    # A tree that ends in another step ends in another block.
-    assert find_rooms(192, 256, lambda *_: False, moves) == () and len(asked) == 2
+    # In a tree that ends in another step some chains read fewer keys: the moves have to be right for both.
+    fewer = {(192, 0): 256, (256, 1): 320}
+    found = find_rooms(192, 256, lambda *_: False, lambda chain, _, num_before: fewer[chain, num_before])
+    assert found == (Room(256, 256, True),)
 
 
 def test_entries_are_written_to_every_lane() -> None:
@@ -114,7 +119,7 @@ def in_pieces(monkeypatch) -> None:
     monkeypatch.setattr(hf, "attention_agrees", lambda *_: True)
 
 
-PARENTS = ((-1, 0, 0), (-1, 0, 0, 1, 2, 2), (-1, 0, 0, 0, 1, 4, 5, 2, 2), (-1, *[0] * MOST_LANES))
+PARENTS = ((-1, 0, 0), (-1, 0, 0, 1, 2, 2), (-1, 0, 0, 0, 1, 4, 5, 2, 2), (-1, *[0] * MOST_BLOCKS))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -171,7 +176,7 @@ def all_in_the_first(tree: RowLayout) -> Lanes | None:
         nodes = found.nodes.copy()
         for lane in range(1, len(nodes)):
             nodes[lane][nodes[lane] == nodes[0]] = found.nodes[lane, -1]
-        found = Lanes(found.first, found.start, nodes, found.own)
+        found = Lanes(found.first, found.size, found.start, nodes, found.own)
     return found
 
 

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from draftproof.targets.extents import num_columns as num_slot_columns
-from draftproof.targets.lanes import BLOCK, MOST_LANES, Lanes, lanes_of
+from draftproof.targets.lanes import BLOCK, MOST_BLOCKS, Lanes, lanes_of
 from draftproof.targets.masks import RowLayout, additive
 from draftproof.targets.shapes import KEY_STEP
 
@@ -28,8 +28,8 @@ STRIDE: Final = 2 * CHUNK
 """Columns that a node is moved by: softmax adds up every other vector in a sum of its own."""
 MOST_WIDER: Final = 2
 """Steps of keys by which a tree may read more than its chains."""
-MOST_WIDER_IN_LANES: Final = -(-BLOCK * (MOST_LANES - 1) // KEY_STEP)
-"""The same where each path has a block of its own."""
+MOST_WIDER_IN_LANES: Final = -(-BLOCK * (MOST_BLOCKS - 1) // KEY_STEP)
+"""The same where each path has blocks of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ Rooms = Callable[[int, int], Sequence[Room]]
 """By the chains' key lengths, that of the first node and that of the deepest one: see `find_rooms`."""
 Spreads = Callable[[int, Room], bool]
 """See `key_order.spreads`."""
-MovesBlocks = Callable[[int, int], int]
+MovesBlocks = Callable[[int, int, int], int]
 """See `key_order.moves_blocks`."""
 
 
@@ -84,9 +84,12 @@ def find_rooms(first: int, last: int, spreads: Spreads, moves_blocks: MovesBlock
             if all(spreads(chain, room) for chain in {first, last}):
                 rooms.append(room)
                 break
-    if rooms or first != last:
+    if rooms:
         return tuple(rooms)
-    widest = moves_blocks(last, last + MOST_WIDER_IN_LANES * KEY_STEP)
+    most = last + MOST_WIDER_IN_LANES * KEY_STEP
+    widest = moves_blocks(last, most, int(first < last))
+    if first < last:
+        widest = min(widest, moves_blocks(first, most, 0))
     return tuple(Room(length, length, in_lanes=True) for length in range(last, widest + 1, KEY_STEP))
 
 

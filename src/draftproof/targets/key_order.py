@@ -96,9 +96,10 @@ def _spread(num_keys: int, begin: int, stop: int, random: torch.Generator) -> It
 
 
 @torch.no_grad()
-def moves_blocks(layers: Layers, num_heads: int, chain: int, most: int) -> int:
+def moves_blocks(layers: Layers, num_heads: int, chain: int, most: int, num_before: int = 0) -> int:
     """How many keys, `most` at most, may be read that a query gets the same from a chain that reads `chain` keys, if
-    whole blocks of its last step lie further on among them, in order? In steps; 0 for none."""
+    whole blocks of its last step, and `num_before` before them, lie further on among them, in order? In steps; 0 for
+    none."""
     lengths = list(range(chain, most + 1, KEY_STEP))
     for shape in dict.fromkeys(layers.shapes):
         if not shape.heads or num_heads % shape.heads:
@@ -109,7 +110,7 @@ def moves_blocks(layers: Layers, num_heads: int, chain: int, most: int) -> int:
             for given in (asked, ruler(shape, num_heads, NUM_MOVED, num_keys, measure, SEED)):
                 expected = measure(given)
                 for place, key_length in enumerate(lengths):
-                    moved = _moved(num_keys, chain - KEY_STEP, key_length)
+                    moved = _moved(num_keys, max(chain - KEY_STEP - BLOCK * num_before, 0), key_length)
                     if not all(torch.equal(_over(given, columns, key_length), expected) for columns in moved):
                         lengths = lengths[:place]
                         break
