@@ -6,16 +6,20 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@triton.jit(do_not_specialize=["num_tokens", "count_ptr"])
 def add_norm_kernel(
-    residual_ptr, added_ptr, weight_ptr, out_ptr, eps, num_tokens,
-    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    residual_ptr, added_ptr, weight_ptr, out_ptr, count_ptr, eps, num_tokens,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """residual += added; out = residual / sqrt(mean(residual²) + eps), rounded, · weight. One row a program.
 
     PARTS: 0, nothing is added; 1, [tokens, SIZE]; more, [PARTS, tokens, SIZE] in float32, summed and rounded before.
+    COUNTED: only the first rows, as many as `count_ptr` holds.
     """
     row = tl.program_id(0)
+    if COUNTED:
+        if row >= tl.load(count_ptr):
+            return
     places = tl.arange(0, BLOCK)
     known = places < SIZE
     value = tl.load(residual_ptr + row * SIZE + places, mask=known, other=0.0)
@@ -32,19 +36,22 @@ def add_norm_kernel(
     tl.store(out_ptr + row * SIZE + places, normed * weight, mask=known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count_ptr"])
 def place_kernel(
     joined_ptr, cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, columns_ptr, query_ptr, keys_ptr, values_ptr,
-    query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
+    count_ptr, query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, TOGETHER: tl.constexpr,
-    NORMS: tl.constexpr,
+    NORMS: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """Of one token and some heads of [queries, keys, values]: norm and rotation, then to `query` or into the cache.
 
     HALF: a power of two, at least half of DIM. TOGETHER: heads of a program, a power of two that divides both numbers
-    of heads.
+    of heads. COUNTED: only of the first tokens, as many as `count_ptr` holds.
     """
     token = tl.program_id(0).to(tl.int64)
+    if COUNTED:
+        if token >= tl.load(count_ptr):
+            return
     first = tl.program_id(1) * TOGETHER
     heads = first + tl.arange(0, TOGETHER)[:, None]
     places = tl.arange(0, HALF)[None, :]
