@@ -108,8 +108,7 @@ class LeanDecoder:
         for index, (layer, after) in enumerate(zip(layers, norms[1:], strict=True)):
             if see is not None:
                 see(index, residual)
-            joined = operations.multiplied(layer.joined, normed, count)
-            attended = memory.mix(index, joined, layer.heads, cos, sin, layer.scale)
+            attended = memory.mix(index, layer.joined(normed), layer.heads, cos, sin, layer.scale)
             normed = operations.add_product_norm(residual, layer.out, attended, layer.between, count)
             gated = operations.gated(layer.gate_up, normed, count)
             normed = operations.add_product_norm(residual, layer.down, gated, after, count)

@@ -30,7 +30,7 @@ def counted(count: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 16, 17, 32, 33, 40])
-@pytest.mark.parametrize(("is_gated", "splits"), [(True, 1), (False, 1), (False, 2)])
+@pytest.mark.parametrize(("is_gated", "splits"), [(True, 1), (False, 2)])
 def test_products_of_the_first_rows(is_gated, splits, count):
     """Of 40, in tiles of 32: of one smaller tile, of a whole one, of both."""
     states, weight = drawn(40, 64), drawn(64, 64, seed=32)
@@ -51,7 +51,7 @@ def test_products_of_the_first_rows(is_gated, splits, count):
 def test_a_smaller_tile_is_taken_where_it_holds_all(monkeypatch):
     """Its rows alone are read and multiplied."""
     states, weight = drawn(32, 64), drawn(64, 64, seed=32)
-    tiling = Tiling(32, 16, 16, stages=2)
+    tiling = Tiling(32, 16, 16, splits=2, stages=2)
     from draftproof.targets.static.device import product
 
     heights = []
@@ -59,7 +59,7 @@ def test_a_smaller_tile_is_taken_where_it_holds_all(monkeypatch):
     monkeypatch.setattr(product, "_tile", lambda *given: heights.append(int(given[10])) or tile(*given))
     for count, height in ((16, products.FEW), (17, 32)):
         heights.clear()
-        products.product(states, weight, tiling, counted(count))
+        products.parts(states, weight, tiling, counted(count))
         assert set(heights) == {height}
 
 

@@ -68,10 +68,6 @@ class Operations(Protocol):
         """silu(first half) · second half."""
         ...
 
-    def multiplied(self, product: Product, states: torch.Tensor, count: torch.Tensor | None = None) -> torch.Tensor:
-        """A product alone."""
-        return product(states)
-
     def gated(self, product: Product, states: torch.Tensor, count: torch.Tensor | None = None) -> torch.Tensor:
         """The gate of a product."""
         return self.gate(product(states))
@@ -170,12 +166,6 @@ class KernelOperations(Operations):
         weight, tiling = found
         parts = products.parts(states, weight, tiling, count)
         return self._add_norm(residual, parts, norm, tiling.splits, count)
-
-    def multiplied(self, product: Product, states: torch.Tensor, count: torch.Tensor | None = None) -> torch.Tensor:
-        found = None if count is None else products.counted_tiling(product, states)
-        if count is None or found is None:
-            return super().multiplied(product, states, count)
-        return products.product(states, *found, count)
 
     def _add_norm(
         self, residual: torch.Tensor, added: torch.Tensor, norm: Norm, num_parts: int, count: torch.Tensor | None

@@ -68,15 +68,6 @@ def split_tiling(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, 
     return (weight, tiling) if weight is not None and tiling.fits(weight.shape[0], weight.shape[1]) else None
 
 
-def counted_tiling(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, Tiling] | None:
-    """For a product of rows most of which may be padding; None where the library's is as fast."""
-    if len(states) <= FEW:
-        return None
-    tiling = Tiling(power_of_two(len(states)), 64, 64)
-    weight = _weight(product, states, MOST_SPLIT)
-    return (weight, tiling) if weight is not None and tiling.fits(weight.shape[0], weight.shape[1]) else None
-
-
 def gated(
     states: torch.Tensor, weight: torch.Tensor, tiling: Tiling, count: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -139,13 +130,6 @@ def parts(
 ) -> torch.Tensor:
     """states [tokens, depth], weight [size, depth]: [splits, tokens, size] in float32, whose sum is the product."""
     out = states.new_empty(tiling.splits, states.shape[0], weight.shape[0], dtype=torch.float32)
-    _launch(states, weight, out, weight.shape[0], tiling, count, is_gated=False)
-    return out
-
-
-def product(states: torch.Tensor, weight: torch.Tensor, tiling: Tiling, count: torch.Tensor) -> torch.Tensor:
-    """states [tokens, depth], weight [size, depth]: [tokens, size]."""
-    out = states.new_empty(states.shape[0], weight.shape[0])
     _launch(states, weight, out, weight.shape[0], tiling, count, is_gated=False)
     return out
 

@@ -237,8 +237,7 @@ class StaticSteps:
         hidden = self._lean.run(tables.ids, tables.positions, memory, config.num_hidden_layers, see, count)
         if with_logits and rows is not None:
             hidden = hidden.index_select(0, torch.tensor(rows, device=self._device))
-        head = self._model.get_output_embeddings()
-        step.logits = self._operations.multiplied(head, hidden, count) if with_logits else None
+        step.logits = self._model.get_output_embeddings()(hidden) if with_logits else None
 
     def _try_capture(self, step: Step) -> None:
         """A model whose own code waits for the device can't be captured: it runs call by call, to the same bits."""
