@@ -23,6 +23,8 @@ def add_norm_kernel(
     places = tl.arange(0, BLOCK)
     known = places < SIZE
     value = tl.load(residual_ptr + row * SIZE + places, mask=known, other=0.0)
+    # Asked for now, so that nothing is waited for behind the sum.
+    weight = tl.load(weight_ptr + places, mask=known, other=0.0)
     if PARTS > 0:
         added = tl.load(added_ptr + row * SIZE + places, mask=known, other=0.0)
         for part in tl.static_range(1, PARTS):
@@ -32,7 +34,6 @@ def add_norm_kernel(
     wide = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)
     normed = (wide * scale).to(value.dtype)
-    weight = tl.load(weight_ptr + places, mask=known, other=0.0)
     tl.store(out_ptr + row * SIZE + places, normed * weight, mask=known)
 
 
@@ -60,7 +61,13 @@ def place_kernel(
     low = tl.load(source, mask=known, other=0.0)
     high = tl.load(source + DIM // 2, mask=known, other=0.0)
     dtype = low.dtype
+    column = tl.load(columns_ptr + token).to(tl.int64)
     if first < HEADS + KV_HEADS:
+        angles = token * DIM + places
+        cos_low = tl.load(cos_ptr + angles, mask=known, other=0.0)
+        cos_high = tl.load(cos_ptr + angles + DIM // 2, mask=known, other=0.0)
+        sin_low = tl.load(sin_ptr + angles, mask=known, other=0.0)
+        sin_high = tl.load(sin_ptr + angles + DIM // 2, mask=known, other=0.0)
         if NORMS:
             is_query = first < HEADS
             eps = tl.where(is_query, query_eps, key_eps)
@@ -76,11 +83,6 @@ def place_kernel(
             scale = tl.rsqrt(sums / DIM + eps)[:, None]
             low = (wide_low * scale).to(dtype) * weight_low
             high = (wide_high * scale).to(dtype) * weight_high
-        angles = token * DIM + places
-        cos_low = tl.load(cos_ptr + angles, mask=known, other=0.0)
-        cos_high = tl.load(cos_ptr + angles + DIM // 2, mask=known, other=0.0)
-        sin_low = tl.load(sin_ptr + angles, mask=known, other=0.0)
-        sin_high = tl.load(sin_ptr + angles + DIM // 2, mask=known, other=0.0)
         turned_low = (low * cos_low) - (high * sin_low)
         turned_high = (high * cos_high) + (low * sin_high)
         low = turned_low
@@ -90,7 +92,6 @@ def place_kernel(
         tl.store(target, low, mask=known)
         tl.store(target + DIM // 2, high, mask=known)
     else:
-        column = tl.load(columns_ptr + token).to(tl.int64)
         if column >= 0:
             if first < HEADS + KV_HEADS:
                 cached = keys_ptr + (heads - HEADS) * key_head_stride + column * key_stride + places
