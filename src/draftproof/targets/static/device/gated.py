@@ -30,17 +30,11 @@ def _bring(
     states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
     remaining, ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
-    if COUNTED:
-        if remaining <= FEW:
-            _bring_rows(
-                few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-                FEW, STAGES,
-            )  # fmt: skip
-        else:
-            _bring_rows(
-                states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-                ROWS, STAGES,
-            )  # fmt: skip
+    if COUNTED and remaining <= FEW:
+        _bring_rows(
+            few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
+            FEW, STAGES,
+        )  # fmt: skip
     else:
         _bring_rows(
             states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
@@ -73,17 +67,11 @@ def _multiply(
     first_row, first_column, steps, remaining,
     ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
-    if COUNTED:
-        if remaining <= FEW:
-            _multiply_rows(
-                few_wide_out_desc, few_narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column,
-                steps, FEW, STAGES,
-            )  # fmt: skip
-        else:
-            _multiply_rows(
-                wide_out_desc, narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-                ROWS, STAGES,
-            )  # fmt: skip
+    if COUNTED and remaining <= FEW:
+        _multiply_rows(
+            few_wide_out_desc, few_narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column,
+            steps, FEW, STAGES,
+        )  # fmt: skip
     else:
         _multiply_rows(
             wide_out_desc, narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column, steps,

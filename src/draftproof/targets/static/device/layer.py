@@ -91,14 +91,13 @@ def place_kernel(
         target = query_ptr + (token * HEADS + heads) * DIM + places
         tl.store(target, low, mask=known)
         tl.store(target + DIM // 2, high, mask=known)
-    else:
-        if column >= 0:
-            if first < HEADS + KV_HEADS:
-                cached = keys_ptr + (heads - HEADS) * key_head_stride + column * key_stride + places
-            else:
-                cached = values_ptr + (heads - HEADS - KV_HEADS) * value_head_stride + column * value_stride + places
-            tl.store(cached, low, mask=known)
-            tl.store(cached + DIM // 2, high, mask=known)
+    elif column >= 0:
+        if first < HEADS + KV_HEADS:
+            cached = keys_ptr + (heads - HEADS) * key_head_stride + column * key_stride + places
+        else:
+            cached = values_ptr + (heads - HEADS - KV_HEADS) * value_head_stride + column * value_stride + places
+        tl.store(cached, low, mask=known)
+        tl.store(cached + DIM // 2, high, mask=known)
 
 
 @triton.jit

@@ -33,18 +33,12 @@ def product_kernel(
     count = num_tokens
     if COUNTED:
         count = tl.minimum(tl.load(count_ptr), num_tokens)
-    if COUNTED and FEW < ROWS:
+    if COUNTED and FEW < ROWS and count - first_row <= FEW:
         if first_row < count:
-            if count - first_row <= FEW:
-                _tile(
-                    few_desc, weight_desc, out_ptr, first_row, first_column, split, count, num_tokens, size, depth,
-                    FEW, COLUMNS, DEPTH, SPLITS, GATED, STAGES, PRECISION,
-                )  # fmt: skip
-            else:
-                _tile(
-                    states_desc, weight_desc, out_ptr, first_row, first_column, split, count, num_tokens, size, depth,
-                    ROWS, COLUMNS, DEPTH, SPLITS, GATED, STAGES, PRECISION,
-                )  # fmt: skip
+            _tile(
+                few_desc, weight_desc, out_ptr, first_row, first_column, split, count, num_tokens, size, depth,
+                FEW, COLUMNS, DEPTH, SPLITS, GATED, STAGES, PRECISION,
+            )  # fmt: skip
     else:
         _tile(
             states_desc, weight_desc, out_ptr, first_row, first_column, split, count, num_tokens, size, depth,
