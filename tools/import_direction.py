@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # On the device their layers run as the targets' static forwards do.
     "drafters": VERIFY
     | {"grammar", "drafters"}
-    | {f"targets.{name}" for name in ("base", "load", "cache", "cpu_linear", "dtype", "masks", "embedded")}
+    | {f"targets.{name}" for name in ("base", "load", "cache", "cpu_linear", "dtype", "masks", "norms", "embedded")}
     | {f"targets.static.{name}" for name in ("attention", "following", "operations", "steps", "tables")},
     "targets": VERIFY | {"targets"},
     "engine": ENGINE,

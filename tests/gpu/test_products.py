@@ -8,8 +8,9 @@ from torch import nn
 
 from draftproof import LLM, SamplingParams
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.norms import Norm
 from draftproof.targets.static import products
-from draftproof.targets.static.operations import KernelOperations, Norm
+from draftproof.targets.static.operations import KernelOperations
 from tests.targets.models import VOCAB_SIZE, tiny_model
 
 pytestmark = pytest.mark.gpu

@@ -21,7 +21,8 @@ from torch import nn
 
 from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import FamilyPart
-from draftproof.targets.static.operations import Heads, Norm, Operations
+from draftproof.targets.norms import Norm
+from draftproof.targets.static.operations import Heads, Operations
 
 FAMILIES: Final = {
     f"transformers.models.{family.lower()}.modeling_{family.lower()}.{family}ForCausalLM"

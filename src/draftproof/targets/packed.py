@@ -23,7 +23,7 @@ from draftproof.targets.masks import additive_mask
 from draftproof.targets.packing import Segment, grouped, segments_of
 from draftproof.targets.paths import CopiedKeys, path_mask, paths_of
 from draftproof.targets.shapes import Shapes, padded_queries
-from draftproof.targets.static.operations import Heads, split_heads
+from draftproof.targets.static.operations import Heads, Turning, split_heads
 
 PIECE: Final = 4
 """The most nodes of a path that share a copy of its keys."""
@@ -70,6 +70,7 @@ class PackedForward:
         self._num_written = sum(len(request.token_ids) for request in requests)
         self.num_tokens = self._num_written + num_padding
         self._layer = 0
+        self._turning: Turning | None = None
         offsets = cache.extents.offsets
         segments = segments_of(requests, starts, shapes)
         trees = {
@@ -243,7 +244,9 @@ class PackedForward:
         self, layer: int, joined: torch.Tensor, heads: Heads, cos: torch.Tensor, sin: torch.Tensor, scale: float
     ) -> torch.Tensor:
         """A lean layer's `update` and `attend`; see `lean.Memory`."""
-        query, key, value = split_heads(joined, heads, cos, sin)
+        if self._turning is None:
+            self._turning = Turning.of(cos, sin)
+        query, key, value = split_heads(joined, heads, self._turning)
         self.update(layer, key.transpose(0, 1)[None], value.transpose(0, 1)[None])
         return self.attend(query.transpose(0, 1)[None], scale, 0.0)[0].flatten(1)
 

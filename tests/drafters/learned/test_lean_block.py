@@ -19,10 +19,11 @@ from draftproof.drafters.learned.load import load_block_drafter
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain
+from draftproof.targets.norms import Norm
 from draftproof.targets.static import reference
 from draftproof.targets.static.attention import Attention
 from draftproof.targets.static.following import ChainTables
-from draftproof.targets.static.operations import KernelOperations, Norm
+from draftproof.targets.static.operations import KernelOperations
 from draftproof.targets.static.tables import Kind
 from tests.drafters.learned.tiny import VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.targets.models import random_ids

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.norms import Norm
 from draftproof.targets.static import attention, reference
 from draftproof.targets.static.attention import Attention, Shape, Splits
 from draftproof.targets.static.following import ChainTables
-from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations
+from draftproof.targets.static.operations import Heads, KernelOperations, TorchOperations
 from draftproof.targets.static.tables import Bucket, Kind, Tables, num_links, plan_of
 from tests.targets.static.forwards import CASES, LENGTHS
 

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn.functional import silu
 
+from draftproof.targets.norms import Norm
 from draftproof.targets.static import products
-from draftproof.targets.static.operations import KernelOperations, Norm, TorchOperations
+from draftproof.targets.static.operations import KernelOperations, TorchOperations
 from draftproof.targets.static.products import Tiling
 
 pytest.importorskip("triton")

@@ -1,9 +1,8 @@
 """A block drafter's layers on a CPU: joined products, and the fewest calls for what lies between them.
 
 A narrow block's time goes to calls: the modules' own way makes some sixty of them a layer, this one a third as many.
-Norms of queries and keys and
-the rotation are two products with numbers that are made once a block; the context's keys and values of all layers are
-one product.
+Norms of queries and keys and the rotation are two products with numbers that are made once a block; the context's keys
+and values of all layers are one product.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import nn
-from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import scaled_dot_product_attention, silu
 
 from draftproof.drafters.learned.block_model import BlockModel
 from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.modules import Linear, RMSNorm, Rotation
+from draftproof.targets.norms import Norm, norm_beside_opposite
 
 Product: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 MakeProduct: TypeAlias = Callable[[torch.Tensor, nn.Parameter | None], Product]
@@ -27,12 +27,12 @@ MakeProduct: TypeAlias = Callable[[torch.Tensor, nn.Parameter | None], Product]
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """joined: queries, keys and values. before, between: weights of norms."""
+    """joined: queries, keys and values."""
 
-    before: torch.Tensor
+    before: Norm
     joined: Product
     out: Product
-    between: torch.Tensor
+    between: Norm
     gate_up: Product
     down: Product
 
@@ -47,22 +47,22 @@ class HostBlock:
         self.dtype = dtype
         config, layers = model.backbone.layer, list[Any](model.layers)
         self._heads, self._kv_heads, self._dim = config.num_heads, config.num_kv_heads, config.head_dim
-        self._size, self._eps, self._has_norms = config.hidden_size, config.eps, config.qk_norm
+        self._eps, self._has_norms = config.eps, config.qk_norm
         attentions = [layer.self_attn for layer in layers]
         contexts = [attention.k_proj for attention in attentions] + [attention.v_proj for attention in attentions]
         self._context = _joined(contexts, make)
         self._layers = [
             _Layer(
-                before=_weight(layer.input_layernorm, dtype),
+                before=_norm(layer.input_layernorm, dtype),
                 joined=_joined([layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj], make),
                 out=_joined([layer.self_attn.o_proj], make),
-                between=_weight(layer.post_attention_layernorm, dtype),
+                between=_norm(layer.post_attention_layernorm, dtype),
                 gate_up=_joined([layer.mlp.gate_proj, layer.mlp.up_proj], make),
                 down=_joined([layer.mlp.down_proj], make),
             )
             for layer in layers
         ]
-        self._norm = _weight(model.norm, dtype)
+        self._norm = _norm(model.norm, dtype)
         self._turning = torch.ones(len(layers), self._heads + self._kv_heads, self._dim, dtype=dtype)
         if self._has_norms:
             for index, attention in enumerate(attentions):
@@ -92,7 +92,7 @@ class HostBlock:
         cosines, sines = self._turns(rotation, slice(None))
         repeated = {id(mask): None if mask is None else mask.repeat(1, 1, groups, 1) for mask in masks}
         for index, (layer, mask) in enumerate(zip(self._layers, masks, strict=True)):
-            made = layer.joined(self._normed(residual, layer.before)).view(rows * width, -1, self._dim)
+            made = layer.joined(layer.before(residual)).view(rows * width, -1, self._dim)
             turned = self._turned(made[:, : self._heads + self._kv_heads], cosines[index], sines[index])
             # The query heads that share a key head are stacked along the queries: keys are read where they lie.
             query = turned[:, : self._heads].reshape(rows, width, self._kv_heads, groups, self._dim)
@@ -110,12 +110,9 @@ class HostBlock:
             )
             attended = attended.view(rows, self._kv_heads, groups, width, self._dim).permute(0, 3, 1, 2, 4)
             residual = residual + layer.out(attended.reshape(rows * width, -1))
-            gate, up = layer.gate_up(self._normed(residual, layer.between)).chunk(2, dim=-1)
+            gate, up = layer.gate_up(layer.between(residual)).chunk(2, dim=-1)
             residual = residual + layer.down(silu(gate).mul_(up))
-        return self._normed(residual, self._norm).view(block.shape).to(block.dtype)
-
-    def _normed(self, features: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return rms_norm(features, (self._size,), weight, self._eps)
+        return self._norm(residual).view(block.shape).to(block.dtype)
 
     def _turns(self, rotation: Rotation, heads: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """For `_turned`, [layers, tokens, heads, dim] each: the norms' weights are in them."""
@@ -127,8 +124,12 @@ class HostBlock:
     def _turned(self, states: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
         """Normed, if this model's are, and rotated: the last dimension's halves are a pair."""
         if self._has_norms:
-            states = rms_norm(states, (self._dim,), None, self._eps)
+            states = norm_beside_opposite(states, None, self._eps)
         return torch.addcmul(states * cosines, states.roll(self._dim // 2, dims=-1), sines)
+
+
+def _norm(norm: RMSNorm, dtype: torch.dtype) -> Norm:
+    return Norm(_weight(norm, dtype), norm.eps)
 
 
 def _weight(norm: RMSNorm, dtype: torch.dtype) -> torch.Tensor:

@@ -17,9 +17,10 @@ from torch.nn.functional import linear
 from draftproof.drafters.learned.block_model import BlockLayer, BlockModel
 from draftproof.drafters.learned.cache import DraftCache
 from draftproof.drafters.learned.modules import Linear, RMSNorm, Rotation
+from draftproof.targets.norms import Norm
 from draftproof.targets.static.attention import Attention, Shape, most_tokens, power_of_two
 from draftproof.targets.static.following import ChainTables, columns_of
-from draftproof.targets.static.operations import Heads, Norm, operations_for
+from draftproof.targets.static.operations import Heads, operations_for
 from draftproof.targets.static.steps import key_bucket
 from draftproof.targets.static.tables import Bucket, Kind, Tables
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from draftproof.core import Law, Sparse
@@ -37,12 +38,16 @@ class Bias:
         self._table = head.markov_w1.weight
         product: Any = head.markov_w2
         weight = product.dequantised() if isinstance(product, EightBitLinear) else product.weight.detach()
-        self.rows: NDArray[np.float32] = weight.float().cpu().numpy()
-        """[D, rank]: a product with `embedded` is the bias."""
+        self.rows = weight.float().cpu()
+        """[D, rank]"""
 
-    def embedded(self, token_ids: Sequence[int]) -> NDArray[np.float32]:
-        """[n, rank] after each of the tokens."""
-        found: NDArray[np.float32] = self._table[list(token_ids)].float().cpu().numpy()
+    def after(self, token_ids: Sequence[int], rows: torch.Tensor) -> NDArray[np.float32]:
+        """[n, K] the bias after each of the tokens, of K of `rows`.
+
+        A product of PyTorch's: NumPy's has threads of its own, which go on waiting for work on the processors that
+        the target's next products want.
+        """
+        found: NDArray[np.float32] = (self._table[list(token_ids)].float().cpu() @ rows.T).numpy()
         return found
 
 
@@ -53,7 +58,7 @@ class _List:
 
     ids: NDArray[np.int64]
     scores: NDArray[np.float32]
-    rows: NDArray[np.float32]
+    rows: torch.Tensor
     rest: float
 
 
@@ -73,7 +78,7 @@ class ShortLists:
 
     def root(self, token_id: int) -> Law:
         """The law of the first slot, over all of the drafter's tokens. token_id: the context's newest."""
-        scores = self._logits[0] + self._bias.rows @ self._bias.embedded([token_id])[0]
+        scores = self._logits[0] + self._bias.after([token_id], self._bias.rows)[0]
         scores /= np.float32(self._temperature)
         weights = np.exp(scores - scores.max())
         return Sparse(self._ids, weights / weights.sum())
@@ -83,7 +88,7 @@ class ShortLists:
         kept = self._lists.get(slot)
         if kept is None:
             kept = self._lists[slot] = self._made(slot)
-        bias = self._bias.embedded(token_ids) @ kept.rows.T
+        bias = self._bias.after(token_ids, kept.rows)
         scores = kept.scores + bias / np.float32(self._temperature)
         most = np.maximum(scores.max(axis=1, keepdims=True), np.float32(0.0))
         weights = np.exp(scores - most)
@@ -97,4 +102,4 @@ class ShortLists:
         powers = self._powers(slot, self._ids)
         places = np.sort(largest(weights if powers is None else weights * powers, LENGTH))
         rest = max(float(weights.sum()) - float(weights[places].sum()), 0.0)
-        return _List(self._ids[places], scores[places], self._bias.rows[places], rest)
+        return _List(self._ids[places], scores[places], self._bias.rows[torch.from_numpy(places)], rest)

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import torch
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import silu
 
+from draftproof.targets.norms import Norm
 from draftproof.targets.static import products
 from draftproof.targets.static.attention import power_of_two
 from draftproof.targets.static.products import Product
 
 MOST_TOGETHER: Final = 8
 """Heads of one program that norms and rotates them, a power of two."""
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """x / sqrt(mean(x²) + eps) · weight."""
-
-    weight: torch.Tensor
-    eps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +89,7 @@ class TorchOperations(Operations):
     ) -> torch.Tensor:
         if added is not None:
             residual += added
-        return rms_norm(residual, (residual.shape[-1],), norm.weight, norm.eps)
+        return norm(residual)
 
     def place(
         self,
@@ -109,7 +102,7 @@ class TorchOperations(Operations):
         values: torch.Tensor,
         count: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        query, key, value = split_heads(joined, heads, cos, sin)
+        query, key, value = split_heads(joined, heads, Turning.of(cos, sin))
         query = query.contiguous()
         self.write(key.transpose(0, 1), columns, keys)
         self.write(value.transpose(0, 1), columns, values)
@@ -117,31 +110,44 @@ class TorchOperations(Operations):
 
     def gate(self, joined: torch.Tensor) -> torch.Tensor:
         gate, up = joined.chunk(2, dim=-1)
-        return silu(gate) * up
+        return silu(gate).mul_(up)
 
     def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
         count = int((columns >= 0).sum())
         cached.index_copy_(1, columns[:count].long(), states[:, :count].contiguous())
 
 
+class Turning(NamedTuple):
+    """Rotary position embedding, halves as transformers has them: x · cos + (x with its halves swapped) · sin.
+
+    cos, sin: [tokens, 1, dim], the first half of `sin` negative.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    @classmethod
+    def of(cls, cos: torch.Tensor, sin: torch.Tensor) -> Turning:
+        """cos, sin: [tokens, dim], as models have them."""
+        low, high = sin.chunk(2, dim=-1)
+        return cls(cos[:, None], torch.cat([-low, high], dim=-1)[:, None])
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        """states [tokens, heads, dim]"""
+        low, high = states.chunk(2, dim=-1)
+        return (states * self.cos).addcmul_(torch.cat([high, low], dim=-1), self.sin)
+
+
 def split_heads(
-    joined: torch.Tensor, heads: Heads, cos: torch.Tensor, sin: torch.Tensor
+    joined: torch.Tensor, heads: Heads, turning: Turning
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Queries and keys, normed and rotated, and values: [tokens, heads or kv_heads, dim] each."""
     parts = joined.view(joined.shape[0], -1, heads.dim)
-    turning = parts[:, : heads.heads + heads.kv_heads]
+    both = parts[:, : heads.heads + heads.kv_heads]
     if heads.query_norm is not None and heads.key_norm is not None:
-        query = rms_norm(parts[:, : heads.heads], (heads.dim,), heads.query_norm.weight, heads.query_norm.eps)
-        key = rms_norm(turning[:, heads.heads :], (heads.dim,), heads.key_norm.weight, heads.key_norm.eps)
-        turning = torch.cat([query, key], dim=1)
-    turned = rotated(turning, cos, sin)
+        both = torch.cat([heads.query_norm(both[:, : heads.heads]), heads.key_norm(both[:, heads.heads :])], dim=1)
+    turned = turning(both)
     return turned[:, : heads.heads], turned[:, heads.heads :], parts[:, heads.heads + heads.kv_heads :]
-
-
-def rotated(states: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding of [tokens, heads, dim], halves as transformers has them."""
-    low, high = states.chunk(2, dim=-1)
-    return states * cos[:, None] + torch.cat([-high, low], dim=-1) * sin[:, None]
 
 
 class KernelOperations(Operations):
