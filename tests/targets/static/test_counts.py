@@ -9,9 +9,10 @@ import torch
 
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.norms import Norm
 from draftproof.targets.static import products, tables
 from draftproof.targets.static.following import ChainTables
-from draftproof.targets.static.operations import Heads, KernelOperations, Norm, TorchOperations
+from draftproof.targets.static.operations import Heads, KernelOperations, TorchOperations
 from draftproof.targets.static.products import Tiling
 from draftproof.targets.static.tables import Bucket, Kind, Tables
 from tests.targets.models import random_ids, tiny_model
