@@ -85,6 +85,30 @@ def test_a_row_of_a_wide_gate_has_the_same_bits_whatever_the_others_are():
     torch.testing.assert_close(found.float(), torch.nn.functional.silu(gate) * up, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.parametrize("num_tokens", [32, 64, 128])
+@pytest.mark.parametrize("count", [1, 16, 17, 32])
+def test_wanted_rows_have_the_same_bits_however_few_they_are(num_tokens, count):
+    """Of numbers whose sums are rounded: small tiles add up as large ones do. Of the other rows nothing is taken."""
+    generator = torch.Generator("cuda").manual_seed(12)
+    states = torch.randn(num_tokens, 3072, generator=generator, device="cuda").bfloat16()
+    wanted, operations = torch.tensor([count], dtype=torch.int32, device="cuda"), KernelOperations()
+    norm = Norm(torch.rand(2048, generator=generator, device="cuda").bfloat16(), 1e-6)
+    down, gate_up = (
+        nn.Linear(3072, size, bias=False, device="cuda", dtype=torch.bfloat16) for size in (2048, 2 * wave(0))
+    )
+    for product in (down, gate_up):
+        product.weight.data.normal_(0.0, 0.05, generator=generator)
+    everything, results = torch.tensor([num_tokens], dtype=torch.int32, device="cuda"), []
+    for rows in (everything, wanted):
+        residual = torch.ones(num_tokens, 2048, device="cuda", dtype=torch.bfloat16)
+        normed = operations.add_product_norm(residual, down, states, norm, rows)
+        gated = operations.gated(gate_up, states, rows)
+        results.append([part[:count].clone() for part in (normed, residual, gated)])
+        states[count:] = float("nan")
+    for whole, found in zip(*results, strict=True):
+        assert torch.equal(whole, found)
+
+
 @pytest.mark.parametrize("size", [4096, 14336])
 def test_tiles_that_are_no_wave_are_left_to_the_library(size):
     gate_up = nn.Linear(64, 2 * size, bias=False, device="cuda", dtype=torch.bfloat16)

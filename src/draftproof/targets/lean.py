@@ -94,22 +94,25 @@ class LeanDecoder:
         memory: Memory,
         num_layers: int,
         see: Callable[[int, torch.Tensor], None] | None = None,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """ids, positions [tokens] to the final norm's output [tokens, hidden size].
 
-        num_layers: the first so many are run. see: given (k, hidden_states[k]), as transformers counts them.
+        num_layers: the first so many are run. see: given (k, hidden_states[k]), as transformers counts them. count: of
+        `Operations`.
         """
         residual = self._decoder.embed_tokens(ids)
         cos, sin = (part[0] for part in self._decoder.rotary_emb(residual[None], positions[None]))
         operations, layers = self._operations, self._layers[:num_layers]
         norms = [*(layer.before for layer in layers), self._norm]
-        normed = operations.add_norm(residual, None, norms[0])
+        normed = operations.add_norm(residual, None, norms[0], count)
         for index, (layer, after) in enumerate(zip(layers, norms[1:], strict=True)):
             if see is not None:
                 see(index, residual)
             attended = memory.mix(index, layer.joined(normed), layer.heads, cos, sin, layer.scale)
-            normed = operations.add_product_norm(residual, layer.out, attended, layer.between)
-            normed = operations.add_product_norm(residual, layer.down, operations.gated(layer.gate_up, normed), after)
+            normed = operations.add_product_norm(residual, layer.out, attended, layer.between, count)
+            gated = operations.gated(layer.gate_up, normed, count)
+            normed = operations.add_product_norm(residual, layer.down, gated, after, count)
         if see is not None:
             see(num_layers, normed)
         return normed

@@ -46,7 +46,7 @@ def fill_with(change: Any) -> Any:
     def fill(out: Any, plan: Any, bucket: Any) -> None:
         whole(out, plan, bucket)
         parts = np.split(out, np.cumsum(bucket.sizes)[:-1])
-        change(plan, bucket, *parts)
+        change(plan, bucket, *parts[:-1])
 
     return fill
 

@@ -119,7 +119,7 @@ class Attention:
         )  # fmt: skip
         if self.num_splits > 1:
             merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
-                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=4
+                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=1
             )
         return out
 

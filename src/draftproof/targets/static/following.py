@@ -45,6 +45,8 @@ class ChainTables:
         self._ends = torch.full_like(sizes, width) if tables.bucket.kind == Kind.BLOCK else self._begins + sizes
         tables.all.zero_()
         tables.columns.fill_(NO_COLUMN)
+        # Logits of copies are read, though nothing comes of them.
+        tables.count.fill_(self._count)
         self._rows = tables.rows[: len(pieces)]
         self._rows[:, 0], self._rows[:, 5] = firsts, firsts
 

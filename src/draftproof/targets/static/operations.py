@@ -30,9 +30,15 @@ class Heads:
 
 
 class Operations(Protocol):
-    """All take and return contiguous tensors whose first dimension is the token."""
+    """All take and return contiguous tensors whose first dimension is the token.
 
-    def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+    count [1] int32, on the device: how many tokens are wanted, which come first; None for all. What is returned of the
+    others may be anything.
+    """
+
+    def add_norm(
+        self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm, count: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Add to `residual` in place; returns its norm."""
         ...
 
@@ -45,6 +51,7 @@ class Operations(Protocol):
         columns: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Norms and rotation; keys and values go to their columns of [kv_heads, columns, dim]. Returns the queries
         [tokens, heads, dim]. cos, sin: [tokens, dim]."""
@@ -54,15 +61,20 @@ class Operations(Protocol):
         """silu(first half) · second half."""
         ...
 
-    def gated(self, product: Product, states: torch.Tensor) -> torch.Tensor:
+    def gated(self, product: Product, states: torch.Tensor, count: torch.Tensor | None = None) -> torch.Tensor:
         """The gate of a product."""
         return self.gate(product(states))
 
     def add_product_norm(
-        self, residual: torch.Tensor, product: Product, states: torch.Tensor, norm: Norm
+        self,
+        residual: torch.Tensor,
+        product: Product,
+        states: torch.Tensor,
+        norm: Norm,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Add a product to `residual` in place; returns its norm."""
-        return self.add_norm(residual, product(states), norm)
+        return self.add_norm(residual, product(states), norm, count)
 
     def write(self, states: torch.Tensor, columns: torch.Tensor, cached: torch.Tensor) -> None:
         """states [heads, tokens, dim] into their columns of [heads, columns, dim]; padding into none."""
@@ -72,7 +84,9 @@ class Operations(Protocol):
 class TorchOperations(Operations):
     """PyTorch's own; `place` and `write` read the columns on the host."""
 
-    def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
+    def add_norm(
+        self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm, count: torch.Tensor | None = None
+    ) -> torch.Tensor:
         if added is not None:
             residual += added
         return norm(residual)
@@ -86,6 +100,7 @@ class TorchOperations(Operations):
         columns: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         query, key, value = split_heads(joined, heads, Turning.of(cos, sin))
         query = query.contiguous()
@@ -138,27 +153,37 @@ def split_heads(
 class KernelOperations(Operations):
     """One Triton kernel each, or one with the product before it."""
 
-    def add_norm(self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm) -> torch.Tensor:
-        return self._add_norm(residual, residual if added is None else added, norm, num_parts=int(added is not None))
+    def add_norm(
+        self, residual: torch.Tensor, added: torch.Tensor | None, norm: Norm, count: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return self._add_norm(residual, residual if added is None else added, norm, int(added is not None), count)
 
     def add_product_norm(
-        self, residual: torch.Tensor, product: Product, states: torch.Tensor, norm: Norm
+        self,
+        residual: torch.Tensor,
+        product: Product,
+        states: torch.Tensor,
+        norm: Norm,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         found = products.split_tiling(product, states)
         if found is None:
-            return super().add_product_norm(residual, product, states, norm)
+            return super().add_product_norm(residual, product, states, norm, count)
         weight, tiling = found
-        parts = products.parts(states, weight, tiling)
-        return self._add_norm(residual, parts, norm, num_parts=tiling.splits)
+        parts = products.parts(states, weight, tiling, count)
+        return self._add_norm(residual, parts, norm, tiling.splits, count)
 
-    def _add_norm(self, residual: torch.Tensor, added: torch.Tensor, norm: Norm, num_parts: int) -> torch.Tensor:
+    def _add_norm(
+        self, residual: torch.Tensor, added: torch.Tensor, norm: Norm, num_parts: int, count: torch.Tensor | None
+    ) -> torch.Tensor:
         from draftproof.targets.static.device.layer import add_norm_kernel
 
         (num_tokens, size), out = residual.shape, torch.empty_like(residual)
         block = power_of_two(size)
         add_norm_kernel[(num_tokens,)](
-            residual, added, norm.weight, out, norm.eps, num_tokens,
-            SIZE=size, BLOCK=block, PARTS=num_parts, num_warps=min(max(block // 512, 1), 8),
+            residual, added, norm.weight, out, residual if count is None else count, norm.eps, num_tokens,
+            SIZE=size, BLOCK=block, PARTS=num_parts, COUNTED=count is not None,
+            num_warps=min(max(block // 512, 1), 8),
         )  # fmt: skip
         return out
 
@@ -171,6 +196,7 @@ class KernelOperations(Operations):
         columns: torch.Tensor,
         keys: torch.Tensor,
         values: torch.Tensor,
+        count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         from draftproof.targets.static.device.layer import place_kernel
 
@@ -180,18 +206,19 @@ class KernelOperations(Operations):
         together, half = gcd(heads.heads, heads.kv_heads, MOST_TOGETHER), power_of_two(heads.dim // 2)
         place_kernel[(joined.shape[0], (heads.heads + 2 * heads.kv_heads) // together)](
             joined, cos, sin, query_norm.weight, key_norm.weight, columns, query, keys, values,
-            query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0), keys.stride(1), values.stride(0),
-            values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads, DIM=heads.dim,
-            HALF=half, TOGETHER=together, NORMS=norms, num_warps=max(together * half // 128, 1),
+            columns if count is None else count, query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0),
+            keys.stride(1), values.stride(0), values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads,
+            DIM=heads.dim, HALF=half, TOGETHER=together, NORMS=norms, COUNTED=count is not None,
+            num_warps=max(together * half // 128, 1),
         )  # fmt: skip
         return query
 
-    def gated(self, product: Product, states: torch.Tensor) -> torch.Tensor:
+    def gated(self, product: Product, states: torch.Tensor, count: torch.Tensor | None = None) -> torch.Tensor:
         found = products.gated_tiling(product, states)
         if found is not None:
-            return products.gated(states, *found)
+            return products.gated(states, *found, count)
         wide = products.wide_rows(product, states)
-        return super().gated(product, states) if wide is None else products.gated_wide(states, *wide)
+        return super().gated(product, states) if wide is None else products.gated_wide(states, *wide, count)
 
     def gate(self, joined: torch.Tensor) -> torch.Tensor:
         from draftproof.targets.static.device.layer import gate_kernel

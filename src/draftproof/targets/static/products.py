@@ -5,6 +5,9 @@ next, and the gate is applied to the product's tile. On an H200, with layers of 
 tokens takes 7 % less. Of more tokens the gate needs tiles of another kind (`device/gated.py`): gate and up of 64, 128
 and 256 tokens with their gate take 51, 54 and 72 µs, by the library and a kernel for the gate 54, 58 and 77. Shares
 pay up to 128 tokens; of 256 the library's products are as fast.
+
+Invariant steps have as many rows for one token as for all. There the kernels are told how many are wanted: where a tile
+of 16 rows holds these, nothing else is read or multiplied.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ class Tiling:
         return size % self.columns == 0 and depth % (self.depth * self.splits) == 0
 
 
+FEW: Final = 16
+"""Rows of a smaller tile, for steps whose other rows are padding."""
 MOST_SPLIT: Final = 128
 """Tokens of a product in shares."""
 MOST_GATED: Final = 16
@@ -66,11 +71,17 @@ def split_tiling(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, 
     return (weight, tiling) if weight is not None and tiling.fits(weight.shape[0], weight.shape[1]) else None
 
 
-def gated(states: torch.Tensor, weight: torch.Tensor, tiling: Tiling) -> torch.Tensor:
-    """states [tokens, depth], weight [2 · size, depth]: [tokens, size]."""
+def gated(
+    states: torch.Tensor, weight: torch.Tensor, tiling: Tiling, count: torch.Tensor | None = None
+) -> torch.Tensor:
+    """states [tokens, depth], weight [2 · size, depth]: [tokens, size].
+
+    count [1] int32, here and below: how many rows are wanted, which come first; None for all. The others may hold
+    anything.
+    """
     size = weight.shape[0] // 2
     out = states.new_empty(states.shape[0], size)
-    _launch(states, weight.view(2, size, -1), out, size, tiling, is_gated=True)
+    _launch(states, weight.view(2, size, -1), out, size, tiling, count, is_gated=True)
     return out
 
 
@@ -89,7 +100,9 @@ def wide_rows(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, int
     return (weight, rows) if fits and LEAST_WAVE * wave <= tiles <= wave else None
 
 
-def gated_wide(states: torch.Tensor, weight: torch.Tensor, rows: int) -> torch.Tensor:
+def gated_wide(
+    states: torch.Tensor, weight: torch.Tensor, rows: int, count: torch.Tensor | None = None
+) -> torch.Tensor:
     """As `gated`, by tiles of `rows` tokens and 96 columns."""
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -105,24 +118,34 @@ def gated_wide(states: torch.Tensor, weight: torch.Tensor, rows: int) -> torch.T
         layout = gl.NVMMASharedLayout(min(2 * block[-1], 128), 16, rank=len(block))
         return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), block, layout)
 
+    outs = [described(out, [height, width]) for height in (rows, FEW) for width in (64, 32)]
     grid = (-(-num_tokens // rows) * -(-size // WIDE_COLUMNS),)
     gated_kernel[grid](
-        described(states, [rows, 64]), described(turns, [8, 2, 8, 64]), described(turns, [4, 2, 8, 64]),
-        described(out, [rows, 64]), described(out, [rows, 32]), num_tokens, depth,
-        ROWS=rows, STAGES=WIDE_STAGES[rows], num_warps=8,
+        described(states, [rows, 64]), described(states, [FEW, 64]), described(turns, [8, 2, 8, 64]),
+        described(turns, [4, 2, 8, 64]), *outs, states if count is None else count, num_tokens, depth,
+        ROWS=rows, FEW=FEW, STAGES=WIDE_STAGES[rows], COUNTED=count is not None, num_warps=8,
     )  # fmt: skip
     return out
 
 
-def parts(states: torch.Tensor, weight: torch.Tensor, tiling: Tiling) -> torch.Tensor:
+def parts(
+    states: torch.Tensor, weight: torch.Tensor, tiling: Tiling, count: torch.Tensor | None = None
+) -> torch.Tensor:
     """states [tokens, depth], weight [size, depth]: [splits, tokens, size] in float32, whose sum is the product."""
     out = states.new_empty(tiling.splits, states.shape[0], weight.shape[0], dtype=torch.float32)
-    _launch(states, weight, out, weight.shape[0], tiling, is_gated=False)
+    _launch(states, weight, out, weight.shape[0], tiling, count, is_gated=False)
     return out
 
 
 def _launch(
-    states: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, size: int, tiling: Tiling, *, is_gated: bool
+    states: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    size: int,
+    tiling: Tiling,
+    count: torch.Tensor | None,
+    *,
+    is_gated: bool,
 ) -> None:
     # Imported where it is needed: Triton is there on machines with a GPU alone.
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -133,13 +156,18 @@ def _launch(
     block = [*([2] if is_gated else []), tiling.columns, tiling.depth]
     descriptors = [
         TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), sizes)
-        for tensor, sizes in ((states, [tiling.rows, tiling.depth]), (weight, block))
+        for tensor, sizes in (
+            (states, [tiling.rows, tiling.depth]),
+            (states, [FEW, tiling.depth]),
+            (weight, block),
+        )
     ]
     grid = (-(-num_tokens // tiling.rows) * -(-size // tiling.columns), tiling.splits)
     product_kernel[grid](
-        *descriptors, out, num_tokens, size, depth, ROWS=tiling.rows, COLUMNS=tiling.columns, DEPTH=tiling.depth,
-        SPLITS=tiling.splits, GATED=is_gated, STAGES=tiling.stages,
-        PRECISION="ieee" if states.dtype == torch.float32 else "tf32", num_warps=tiling.warps,
+        *descriptors, out, states if count is None else count, num_tokens, size, depth,
+        ROWS=tiling.rows, FEW=FEW, COLUMNS=tiling.columns, DEPTH=tiling.depth, SPLITS=tiling.splits, GATED=is_gated,
+        COUNTED=count is not None, STAGES=tiling.stages, PRECISION="ieee" if states.dtype == torch.float32 else "tf32",
+        num_warps=tiling.warps,
     )  # fmt: skip
 
 

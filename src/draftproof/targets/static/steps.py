@@ -52,8 +52,15 @@ class Step:
 class StaticMemory:
     """The cache in one static forward: for lean layers (`mix`), and for transformers' own (`update`, then `attend`)."""
 
-    def __init__(self, cache: SlotCache, layers: Layers, step: Step, operations: Operations) -> None:
-        self._step, self._operations = step, operations
+    def __init__(
+        self,
+        cache: SlotCache,
+        layers: Layers,
+        step: Step,
+        operations: Operations,
+        count: torch.Tensor | None,
+    ) -> None:
+        self._step, self._operations, self._count = step, operations, count
         self._layer = 0
         self._buffers: list[Any] = [None] * len(layers.shapes)
         for group in cache.groups:
@@ -65,7 +72,7 @@ class StaticMemory:
     ) -> torch.Tensor:
         keys, values = self._buffers[layer]
         tables = self._step.tables
-        query = self._operations.place(joined, heads, cos, sin, tables.columns, keys, values)
+        query = self._operations.place(joined, heads, cos, sin, tables.columns, keys, values, self._count)
         return self._step.attentions[layer](query, keys, values, tables, scale).flatten(1)
 
     def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -210,8 +217,10 @@ class StaticSteps:
 
     def _forward(self, step: Step, rows: Sequence[int] | None = None) -> None:
         """rows: the tokens whose logits are wanted; None for all."""
-        memory = StaticMemory(self._cache, self._layers, step, self._operations)
         tables, with_logits = step.tables, step.tables.bucket.with_logits
+        # Other forwards have little padding.
+        count = tables.count if self._invariant else None
+        memory = StaticMemory(self._cache, self._layers, step, self._operations, count)
         wanted = () if self.taps is None else self.taps.tap_ids
         if self._lean is None:
             assert self._call is not None
@@ -225,7 +234,7 @@ class StaticSteps:
                 step.seen[tap] = hidden.clone()
 
         config = self._model.config.get_text_config(decoder=True)
-        hidden = self._lean.run(tables.ids, tables.positions, memory, config.num_hidden_layers, see)
+        hidden = self._lean.run(tables.ids, tables.positions, memory, config.num_hidden_layers, see, count)
         if with_logits and rows is not None:
             hidden = hidden.index_select(0, torch.tensor(rows, device=self._device))
         step.logits = self._model.get_output_embeddings()(hidden) if with_logits else None

@@ -63,7 +63,7 @@ class Bucket:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of integers of: ids, positions, columns, rows, links."""
+        """Numbers of integers of: ids, positions, columns, rows, links, the number of tokens without padding."""
         links = self.num_rows if self.kind == Kind.PATH else self.num_tokens
         return (
             self.num_tokens,
@@ -71,6 +71,7 @@ class Bucket:
             self.num_tokens,
             self.num_rows * ROW_FIELDS,
             links * self.num_links,
+            1,
         )
 
 
@@ -173,8 +174,8 @@ def num_links(plan: Plan) -> int:
 
 def fill(out: Ints, plan: Plan, bucket: Bucket) -> None:
     """Write the plan into `out` [sum of the bucket's sizes]; padding repeats the last token and is written nowhere."""
-    ids, positions, columns, rows, links = np.split(out, np.cumsum(bucket.sizes)[:-1])
-    count = len(plan.ids)
+    ids, positions, columns, rows, links, counted = np.split(out, np.cumsum(bucket.sizes)[:-1])
+    counted[0] = count = len(plan.ids)
     ids[:count], positions[:count], columns[:count] = plan.ids, plan.positions, plan.columns
     ids[count:], positions[count:], columns[count:] = plan.ids[-1], plan.positions[-1], NO_COLUMN
     table = rows.reshape(bucket.num_rows, ROW_FIELDS)
@@ -219,7 +220,7 @@ class Tables:
         self._copied = [cuda.Event() for _ in range(2)] if pinned else []
         self._turn = 0
         self.all = torch.zeros(size, dtype=torch.int32, device=device)
-        self.ids, self.positions, self.columns, rows, links = torch.split(self.all, list(bucket.sizes))
+        self.ids, self.positions, self.columns, rows, links, self.count = torch.split(self.all, list(bucket.sizes))
         self.rows = rows.view(bucket.num_rows, ROW_FIELDS)
         self.links = links.view(-1, bucket.num_links) if bucket.num_links else links
 

@@ -27,6 +27,23 @@ DEPTH = gl.constexpr(64)
 
 @gluon.jit
 def _bring(
+    states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
+    remaining, ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
+):  # fmt: skip
+    if COUNTED and remaining <= FEW:
+        _bring_rows(
+            few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
+            FEW, STAGES,
+        )  # fmt: skip
+    else:
+        _bring_rows(
+            states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
+            ROWS, STAGES,
+        )  # fmt: skip
+
+
+@gluon.jit
+def _bring_rows(
     states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
     ROWS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
@@ -36,7 +53,8 @@ def _bring(
         bar = full.index(stage)
         mbarrier.expect(bar, (ROWS + WIDE + NARROW) * DEPTH * 2)
         at = step * DEPTH
-        tma.async_copy_global_to_shared(states_desc, [first_row, at], bar, states.index(stage))
+        target = states.index(stage)._reinterpret(states_desc.dtype, states_desc.block_type.shape, states_desc.layout)
+        tma.async_copy_global_to_shared(states_desc, [first_row, at], bar, target)
         target = wide.index(stage)._reinterpret(wide_desc.dtype, wide_desc.block_type.shape, wide_desc.layout)
         tma.async_copy_global_to_shared(wide_desc, [first_column // TURN, 0, 0, at], bar, target)
         target = narrow.index(stage)._reinterpret(narrow_desc.dtype, narrow_desc.block_type.shape, narrow_desc.layout)
@@ -45,15 +63,36 @@ def _bring(
 
 @gluon.jit
 def _multiply(
-    states, wide, narrow, full, empty, steps,
-    ROWS: gl.constexpr, STAGES: gl.constexpr, WIDE_LAYOUT: gl.constexpr, NARROW_LAYOUT: gl.constexpr,
+    wide_out_desc, narrow_out_desc, few_wide_out_desc, few_narrow_out_desc, states, wide, narrow, full, empty,
+    first_row, first_column, steps, remaining,
+    ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
-    left = gl.zeros((WIDE, ROWS), gl.float32, WIDE_LAYOUT)
-    right = gl.zeros((NARROW, ROWS), gl.float32, NARROW_LAYOUT)
+    if COUNTED and remaining <= FEW:
+        _multiply_rows(
+            few_wide_out_desc, few_narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column,
+            steps, FEW, STAGES,
+        )  # fmt: skip
+    else:
+        _multiply_rows(
+            wide_out_desc, narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
+            ROWS, STAGES,
+        )  # fmt: skip
+
+
+@gluon.jit
+def _multiply_rows(
+    wide_out_desc, narrow_out_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
+    ROWS: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    wide_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, ROWS, 16])
+    narrow_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, ROWS // 2, 16])
+    left = gl.zeros((WIDE, ROWS), gl.float32, wide_layout)
+    right = gl.zeros((NARROW, ROWS), gl.float32, narrow_layout)
     for step in range(steps):
         stage = step % STAGES
         mbarrier.wait(full.index(stage), (step // STAGES) & 1)
-        turned = states.index(stage).permute((1, 0))
+        # The first rows of the buffer, where there are few.
+        turned = states.index(stage)._reinterpret(states.dtype, [ROWS, DEPTH], states.layout).permute((1, 0))
         left = warpgroup_mma(wide.index(stage), turned, left, is_async=True)
         right = warpgroup_mma(narrow.index(stage), turned, right, is_async=True)
         # Those of the step before are done: its buffers are free once both groups of warps say so.
@@ -61,7 +100,11 @@ def _multiply(
         gl.thread_barrier()
         mbarrier.arrive(empty.index((step + STAGES - 1) % STAGES), count=1, pred=step > 0)
     left, right = warpgroup_mma_wait(0, deps=(left, right))
-    return left, right
+    # The buffers have been read: the output goes through them.
+    gl.thread_barrier()
+    _store(left, wide_out_desc, states.index(0), first_row, first_column, WIDE, ROWS)
+    _store(right, narrow_out_desc, states.index(1), first_row, first_column + WIDE // 2, NARROW, ROWS)
+    tma.store_wait(0)
 
 
 @gluon.jit
@@ -78,19 +121,26 @@ def _store(total, out_desc, buffer, first_row, first_column, WIDTH: gl.constexpr
     tma.async_copy_shared_to_global(out_desc, [first_row, first_column], target)
 
 
-@gluon.jit(do_not_specialize=["num_tokens"])
+@gluon.jit(do_not_specialize=["num_tokens", "count_ptr"])
 def gated_kernel(
-    states_desc, wide_desc, narrow_desc, wide_out_desc, narrow_out_desc, num_tokens, depth,
-    ROWS: gl.constexpr, STAGES: gl.constexpr,
+    states_desc, few_desc, wide_desc, narrow_desc, wide_out_desc, narrow_out_desc, few_wide_out_desc,
+    few_narrow_out_desc, count_ptr, num_tokens, depth,
+    ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
     """states [tokens, depth] times weight [size / 8, 2, 8, depth] (a view of [2, size, depth]), both tiles' views of
     it; out [tokens, size]: silu(first) · second, each rounded to out's type before, as the model's own code does.
+
+    COUNTED: the rows that are wanted, which come first, are so many as `count_ptr` holds; where no more than FEW of a
+    tile are, no others are read, multiplied or written. few_...: tiles of FEW rows.
     """
     program = gl.program_id(0)
     num_rows = gl.cdiv(num_tokens, ROWS)
     # Neighbouring programs share the weights that they read.
     first_row = (program % num_rows) * ROWS
     first_column = (program // num_rows) * ((WIDE + NARROW) // 2)
+    remaining = num_tokens - first_row
+    if COUNTED:
+        remaining = gl.load(count_ptr) - first_row
     dtype: gl.constexpr = states_desc.dtype
     tile: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     states = gl.allocate_shared_memory(dtype, [STAGES, ROWS, DEPTH], tile)
@@ -102,25 +152,24 @@ def gated_kernel(
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=1)
     fence_async_shared()
-    wide_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, ROWS, 16])
-    narrow_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, ROWS // 2, 16])
     steps = depth // DEPTH
-    left, right = gl.warp_specialize(
+    gl.warp_specialize(
         [
-            (_multiply, (states, wide, narrow, full, empty, steps, ROWS, STAGES, wide_layout, narrow_layout)),
+            (
+                _multiply,
+                (
+                    wide_out_desc, narrow_out_desc, few_wide_out_desc, few_narrow_out_desc, states, wide, narrow,
+                    full, empty, first_row, first_column, steps, remaining, ROWS, FEW, STAGES, COUNTED,
+                ),
+            ),
             (
                 _bring,
                 (
-                    states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column,
-                    steps, ROWS, STAGES,
+                    states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row,
+                    first_column, steps, remaining, ROWS, FEW, STAGES, COUNTED,
                 ),
             ),
         ],
         [1],
         [40],
     )  # fmt: skip
-    # The buffers have been read: the output goes through them.
-    gl.thread_barrier()
-    _store(left, wide_out_desc, states.index(0), first_row, first_column, WIDE, ROWS)
-    _store(right, narrow_out_desc, states.index(1), first_row, first_column + WIDE // 2, NARROW, ROWS)
-    tma.store_wait(0)

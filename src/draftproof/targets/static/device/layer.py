@@ -6,19 +6,25 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["num_tokens"])
+@triton.jit(do_not_specialize=["num_tokens", "count_ptr"])
 def add_norm_kernel(
-    residual_ptr, added_ptr, weight_ptr, out_ptr, eps, num_tokens,
-    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr,
+    residual_ptr, added_ptr, weight_ptr, out_ptr, count_ptr, eps, num_tokens,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """residual += added; out = residual / sqrt(mean(residual²) + eps), rounded, · weight. One row a program.
 
     PARTS: 0, nothing is added; 1, [tokens, SIZE]; more, [PARTS, tokens, SIZE] in float32, summed and rounded before.
+    COUNTED: only the first rows, as many as `count_ptr` holds.
     """
     row = tl.program_id(0)
+    if COUNTED:
+        if row >= tl.load(count_ptr):
+            return
     places = tl.arange(0, BLOCK)
     known = places < SIZE
     value = tl.load(residual_ptr + row * SIZE + places, mask=known, other=0.0)
+    # Asked for now, so that nothing is waited for behind the sum.
+    weight = tl.load(weight_ptr + places, mask=known, other=0.0)
     if PARTS > 0:
         added = tl.load(added_ptr + row * SIZE + places, mask=known, other=0.0)
         for part in tl.static_range(1, PARTS):
@@ -28,23 +34,25 @@ def add_norm_kernel(
     wide = value.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)
     normed = (wide * scale).to(value.dtype)
-    weight = tl.load(weight_ptr + places, mask=known, other=0.0)
     tl.store(out_ptr + row * SIZE + places, normed * weight, mask=known)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count_ptr"])
 def place_kernel(
     joined_ptr, cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, columns_ptr, query_ptr, keys_ptr, values_ptr,
-    query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
+    count_ptr, query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, TOGETHER: tl.constexpr,
-    NORMS: tl.constexpr,
+    NORMS: tl.constexpr, COUNTED: tl.constexpr,
 ):  # fmt: skip
     """Of one token and some heads of [queries, keys, values]: norm and rotation, then to `query` or into the cache.
 
     HALF: a power of two, at least half of DIM. TOGETHER: heads of a program, a power of two that divides both numbers
-    of heads.
+    of heads. COUNTED: only of the first tokens, as many as `count_ptr` holds.
     """
     token = tl.program_id(0).to(tl.int64)
+    if COUNTED:
+        if token >= tl.load(count_ptr):
+            return
     first = tl.program_id(1) * TOGETHER
     heads = first + tl.arange(0, TOGETHER)[:, None]
     places = tl.arange(0, HALF)[None, :]
@@ -53,7 +61,13 @@ def place_kernel(
     low = tl.load(source, mask=known, other=0.0)
     high = tl.load(source + DIM // 2, mask=known, other=0.0)
     dtype = low.dtype
+    column = tl.load(columns_ptr + token).to(tl.int64)
     if first < HEADS + KV_HEADS:
+        angles = token * DIM + places
+        cos_low = tl.load(cos_ptr + angles, mask=known, other=0.0)
+        cos_high = tl.load(cos_ptr + angles + DIM // 2, mask=known, other=0.0)
+        sin_low = tl.load(sin_ptr + angles, mask=known, other=0.0)
+        sin_high = tl.load(sin_ptr + angles + DIM // 2, mask=known, other=0.0)
         if NORMS:
             is_query = first < HEADS
             eps = tl.where(is_query, query_eps, key_eps)
@@ -69,11 +83,6 @@ def place_kernel(
             scale = tl.rsqrt(sums / DIM + eps)[:, None]
             low = (wide_low * scale).to(dtype) * weight_low
             high = (wide_high * scale).to(dtype) * weight_high
-        angles = token * DIM + places
-        cos_low = tl.load(cos_ptr + angles, mask=known, other=0.0)
-        cos_high = tl.load(cos_ptr + angles + DIM // 2, mask=known, other=0.0)
-        sin_low = tl.load(sin_ptr + angles, mask=known, other=0.0)
-        sin_high = tl.load(sin_ptr + angles + DIM // 2, mask=known, other=0.0)
         turned_low = (low * cos_low) - (high * sin_low)
         turned_high = (high * cos_high) + (low * sin_high)
         low = turned_low
@@ -82,15 +91,13 @@ def place_kernel(
         target = query_ptr + (token * HEADS + heads) * DIM + places
         tl.store(target, low, mask=known)
         tl.store(target + DIM // 2, high, mask=known)
-    else:
-        column = tl.load(columns_ptr + token).to(tl.int64)
-        if column >= 0:
-            if first < HEADS + KV_HEADS:
-                cached = keys_ptr + (heads - HEADS) * key_head_stride + column * key_stride + places
-            else:
-                cached = values_ptr + (heads - HEADS - KV_HEADS) * value_head_stride + column * value_stride + places
-            tl.store(cached, low, mask=known)
-            tl.store(cached + DIM // 2, high, mask=known)
+    elif column >= 0:
+        if first < HEADS + KV_HEADS:
+            cached = keys_ptr + (heads - HEADS) * key_head_stride + column * key_stride + places
+        else:
+            cached = values_ptr + (heads - HEADS - KV_HEADS) * value_head_stride + column * value_stride + places
+        tl.store(cached, low, mask=known)
+        tl.store(cached + DIM // 2, high, mask=known)
 
 
 @triton.jit
