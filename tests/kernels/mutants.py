@@ -207,8 +207,7 @@ MUTANTS = {
         change_checks.check_law_of_changed_lanes
     ),
     "a mask's first group for all": Mutant(
-        "device/rows.py", "(tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)",
-        "(tile * GROUP) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)", change_checks.check_changed_lanes
+        "device/rows.py", "group * (SLOTS // 8) + lane // 4", "lane // 4", change_checks.check_changed_lanes
     ),
     "a seen token that isn't looked for among the drafts": Mutant(
         "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1",
@@ -232,10 +231,18 @@ MUTANTS = {
         change_checks.check_masked_shares
     ),
     "a mask that is applied to nothing": Mutant(
-        "device/read.py", "applies | (share != ALL)", "applies | (share == NONE)", change_checks.check_masked_shares
+        "device/read.py", "(measures & (share != ALL))", "(measures & (share == NONE))",
+        change_checks.check_masked_shares
+    ),
+    "a quad with one token left taken for none": Mutant(
+        "device/read.py", "& 15) != 0, of_quad", "& 15) == 15, of_quad", change_checks.check_masked_shares
+    ),
+    "a quad whose forbidden token is no number spoils its slot": Mutant(
+        "device/race.py", "            best, best_at, left = slots_again(", "            _, _, _ = slots_again(",
+        change_checks.check_masked_shares
     ),
     "the words of another tile": Mutant(
-        "device/read.py", "words = allowed_words(row, tile + 2,", "words = allowed_words(row, tile + 1,",
+        "device/read.py", "coming_words = allowed_words(row, tile + 2,", "coming_words = allowed_words(row, tile + 1,",
         change_checks.check_masked_shares,
     ),
     "a tile that isn't read though its tokens are allowed": Mutant(

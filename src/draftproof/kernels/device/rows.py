@@ -110,13 +110,21 @@ def special_of_tile(row, tile, inside, GROUP: tl.constexpr, SLOTS: tl.constexpr)
 
 
 @triton.jit
-def allowed_of_tile(row, tile, end, GROUP: tl.constexpr, SLOTS: tl.constexpr):
-    """[SLOTS / 2] int32: a tile's allowed bits up to quad `end`, in the order of `special_of_tile`."""
-    bits = tl.zeros((SLOTS // 2,), tl.int32)
+def lanes_of_words(words, GROUP: tl.constexpr, SLOTS: tl.constexpr):
+    """[SLOTS / 2] int32: a tile's words of a mask, [TILE / 32] uint32, in the order of `special_of_tile`."""
+    lane = tl.arange(0, SLOTS // 2)
+    lanes = tl.zeros((SLOTS // 2,), tl.uint32)
     for group in tl.static_range(GROUP):
-        eighth = (tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)
-        bits |= tl.load(row[1] + eighth, mask=2 * eighth < end, other=0).to(tl.int32) << (8 * group)
-    return bits
+        word = tl.gather(words, group * (SLOTS // 8) + lane // 4, 0)
+        lanes |= ((word >> (8 * (lane % 4)).to(tl.uint32)) & 255) << (8 * group)
+    return lanes.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def bits_of_quads(lanes, GROUP: tl.constexpr, SLOTS: tl.constexpr):
+    """[GROUP, SLOTS] int32 of `special_of_tile`'s order: bits 0..3 are of each quad's tokens, with others above."""
+    bits = lanes[None, :] >> (8 * tl.arange(0, GROUP)[:, None])
+    return tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
 
 
 @triton.jit
