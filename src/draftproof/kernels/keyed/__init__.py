@@ -115,7 +115,10 @@ class KeyedKernel:
                 num_warps=_SUM_WARPS if at_once else 1, **summing,
             )  # fmt: skip
             if sums and not at_once:
-                sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)
+                sum_kernel[(plan.num_rows * parts,)](
+                    *shared, (rows.offsets, rows.drafted, rows.parents, rows.ancestors), rows.ancestors.shape[1],
+                    NODES=self._nodes, num_warps=_SUM_WARPS, **summing,
+                )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,

@@ -21,6 +21,8 @@ from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_
 from draftproof.kernels.device.rows import larger, level, max_or_nan
 from draftproof.kernels.device.sums import UNITS, store_masses_of_part
 
+UNSUMMED = tl.constexpr(-1)  # in place of a row's first mass
+
 
 @triton.jit
 def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
@@ -86,22 +88,33 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 tl.store(drawn[8] + row_index, doubt)
                 tl.store(drawn[9] + row_index, largest)
             if not SUMS:
+                tl.store(drawn[4] + row_index * (3 * PARTS), tl.full((), UNSUMMED, tl.int64))
                 for rank in tl.static_range(3):
                     tl.store(drawn[7] + 3 * row_index + rank, z[rank])
 
 
 @triton.jit
 def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
-               num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+               num_racers, vocab_size, draft, num_nodes, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                GROUP: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-               OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. The masses before the contenders of rows that `pick_kernel` left to be summed."""
+               NODES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: rows * PARTS. The masses before the contenders of rows that `pick_kernel` left to be summed, where a walk
+    may come to them.
+
+    draft: (offsets, drafted, parents, ancestors [rows, num_nodes]), as in `walk_kernel` and `arguments.Rows`.
+    """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0) // PARTS
     request = tl.load(row_params[0] + row_index)
     scale = scale_of(tl.load(request_params[0] + request))
+    first = tl.load(draft[0] + request)
+    node = tl.arange(0, NODES)
+    above = (node > 0) & (node <= num_nodes)
+    above = above & (tl.load(draft[3] + row_index * num_nodes + node - 1, mask=above, other=0) != 0)
+    drafted = tl.load(draft[1] + first + node, mask=above, other=-1)
+    parents = first + tl.load(draft[2] + first + node, mask=above, other=0)
     wait_for_previous(OVERLAP)
-    if tl.load(drawn[2] + row_index) == SUMMED:
+    if (tl.load(drawn[2] + row_index) == SUMMED) & may_come(drawn, above, drafted, parents):
         tile_max = scratch[0] + row_index * TILES
         if HAS_SPECIAL:
             largest = tl.load(drawn[9] + row_index)
@@ -115,6 +128,21 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
             ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
              (tl.load(z + 2), tl.load(drawn[6] + row_index))),
             drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+
+
+@triton.jit
+def may_come(drawn, above, drafted, parents):
+    """Whether a walk may come to a row, as far as picks say: none of its ancestors' rows surely draws another token.
+
+    above: [NODES] which nodes are ancestors; drafted, parents: their tokens, and the rows that these follow.
+    """
+    states = tl.load(drawn[2] + parents, mask=above, other=LEFT)
+    first = tl.load(drawn[0] + parents, mask=above, other=-1)
+    second = tl.load(drawn[5] + parents, mask=above, other=-1)
+    third = tl.load(drawn[6] + parents, mask=above, other=-1)
+    later = (second == drafted) | (third == drafted) | (second < 0) | (third < 0)
+    likely = (first == drafted) | (states == LEFT) | ((states == SUMMED) & later)
+    return tl.min((likely | (above == 0)).to(tl.int32), 0) > 0
 
 
 @triton.jit
@@ -186,6 +214,8 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             off = tl.maximum(off, tl.load(drawn[8] + first + node, mask=inside, other=0.0))
         summed = inside & (states == SUMMED)
         states = tl.where(summed, LEFT, states)
+        # Rows that no walk was likely to come to.
+        summed = summed & (tl.load(drawn[4] + (first + node) * (3 * PARTS), mask=summed, other=UNSUMMED) != UNSUMMED)
         first_tokens = tokens
         dropped = tl.full((NODES,), -1, tl.int32)
         for rank in tl.static_range(2, -1, -1):

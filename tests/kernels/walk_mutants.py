@@ -1,0 +1,19 @@
+"""Wrong twins of what is decided by where a walk may come. As `mutants.py`."""
+
+from tests.kernels import walk_checks
+from tests.kernels.mutants import Mutant
+
+WALK_MUTANTS = {
+    "masses that weren't summed": Mutant(
+        "keyed/triton.py", "other=UNSUMMED) != UNSUMMED)", "other=UNSUMMED) != 5)",
+        walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
+    ),
+    "rows summed behind a token that misses": Mutant(
+        "keyed/triton.py", "likely = (first == drafted) |", "likely = (first >= 0) |",
+        walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
+    ),
+    "no row summed behind another": Mutant(
+        "keyed/triton.py", "(likely | (above == 0))", "(above == 0)",
+        walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
+    ),
+}  # fmt: skip
