@@ -223,15 +223,15 @@ MUTANTS = {
         "device/read.py", "races & (share != NONE)", "races & (share == ALL)", change_checks.check_masked_tiles
     ),
     "a tile with a word of zeros taken for nothing": Mutant(
-        "device/read.py", "tl.where(tl.max(words, 0) == 0", "tl.where(tl.min(words, 0) == 0",
+        "device/read.py", "tl.max(words, 0) == 0, NONE", "least == 0, NONE",
         change_checks.check_masked_shares
     ),
     "a tile with a word of ones taken for all": Mutant(
-        "device/read.py", "tl.min(words, 0) == 0xFFFFFFFF", "tl.max(words, 0) == 0xFFFFFFFF",
+        "device/read.py", "least == 0xFFFFFFFF, ALL", "tl.max(words, 0) == 0xFFFFFFFF, ALL",
         change_checks.check_masked_shares
     ),
     "a mask that is applied to nothing": Mutant(
-        "device/read.py", "(measures & (share != ALL))", "(measures & (share == NONE))",
+        "device/read.py", "(share != ALL) & (measures", "(share == NONE) & (measures",
         change_checks.check_masked_shares
     ),
     "a quad with one token left taken for none": Mutant(

@@ -16,4 +16,8 @@ WALK_MUTANTS = {
         "keyed/triton.py", "(likely | (above == 0))", "(above == 0)",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
+    "a row that is never summed": Mutant(
+        "keyed/triton.py", "tl.load(scratch[11]) * PARTS", "(tl.load(scratch[11]) - 1) * PARTS",
+        walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
+    ),
 }  # fmt: skip

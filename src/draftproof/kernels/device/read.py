@@ -26,8 +26,9 @@ from draftproof.kernels.device.rows import (
 )
 
 NONE = tl.constexpr(0)
-SOME = tl.constexpr(1)
-ALL = tl.constexpr(2)
+FEW = tl.constexpr(1)
+MOST = tl.constexpr(2)
+ALL = tl.constexpr(3)
 
 
 @triton.jit
@@ -52,8 +53,10 @@ def allowed_words(row, tile, last, vocab_size, TILE: tl.constexpr):
 
 @triton.jit
 def share_of(words):
-    """NONE, SOME or ALL: how many of a tile's tokens are allowed."""
-    return tl.where(tl.min(words, 0) == 0xFFFFFFFF, ALL, tl.where(tl.max(words, 0) == 0, NONE, SOME))
+    """NONE, FEW, MOST or ALL: how many of a tile's tokens are allowed; FEW where a word of it allows none."""
+    least = tl.min(words, 0)
+    of_part = tl.where(least == 0, tl.where(tl.max(words, 0) == 0, NONE, FEW), MOST)
+    return tl.where(least == 0xFFFFFFFF, ALL, of_part)
 
 
 @triton.jit
@@ -73,8 +76,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
     loose: so do this row's maxima and masses, which leave no special token out. AHEAD: special tokens' bits are asked a
     tile ahead, as is worth its while where most rows leave these tokens out.
-    What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart. A raced
-    row without MASS tells quads apart and no more: of one with an allowed token a bound may promise too much, too.
+    What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart. Where most
+    are left, a raced row without MASS tells quads apart and no more: a bound may promise too much there, too.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     num_quads = quads_of(vocab_size, EVEN)
@@ -117,7 +120,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                 special = next_special
                 next_special = special_of_tile(row, tile + 1, leaves_out & (tile + 1 < last), GROUP, SLOTS)
             if HAS_ALLOWED:
-                applies = applies | (measures & (share != ALL))
+                applies = applies | ((share != ALL) & (measures | (share == FEW)))
             if HAS_ALLOWED or HAS_SPECIAL:
                 if applies:
                     lanes = tl.full((SLOTS // 2,), -1, tl.int32)
@@ -133,7 +136,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             if HAS_ALLOWED:
                 racing = races & (share != NONE)
                 if RACE and not MASS:
-                    if races & (share == SOME):
+                    if races & (share == MOST):
                         lanes = lanes_of_words(words, GROUP, SLOTS)
                         of_quad = tl.where((bits_of_quads(lanes, GROUP, SLOTS) & 15) != 0, of_quad, -float("inf"))
             if measures:

@@ -16,13 +16,18 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 RACERS: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
                 MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr,
-                LOOSE: tl.constexpr = False):  # fmt: skip
+                LOOSE: tl.constexpr = False, SUMS: tl.constexpr = False):  # fmt: skip
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced.
+
+    SUMS: rows will be listed whose masses are to be summed; there are none yet.
 
     LOOSE: maxima of rows without min-p may be special tokens' (`is_loose`), and raced rows' masses hold theirs.
     """
     row_index, split = place_of(tl.program_id(0), num_plain_splits, HAS_SPECIAL)
     let_next_begin(OVERLAP)
+    if SUMS:
+        if tl.program_id(0) == 0:
+            tl.store(scratch[11], 0)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)
@@ -42,7 +47,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
             found, faulty = read_exceptions(
                 row, row_index, request, exceptions, noise, scale, races,
                 (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS), vocab_size, TILE,
-                HAS_ALLOWED, RACE, MASS, GROUPS, scratch[-1] + row_index.to(tl.int64) * exceptions[2],
+                HAS_ALLOWED, RACE, MASS, GROUPS, scratch[10] + row_index.to(tl.int64) * exceptions[2],
                 LOOSE & MASS)  # fmt: skip
     if RACE:
         store_found(found, faulty, (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),

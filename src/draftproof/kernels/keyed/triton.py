@@ -66,7 +66,7 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
-            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
+            (scratch[10] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
             scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
             min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS,
             LOOSE)  # fmt: skip
@@ -89,6 +89,8 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 tl.store(drawn[9] + row_index, largest)
             if not SUMS:
                 tl.store(drawn[4] + row_index * (3 * PARTS), tl.full((), UNSUMMED, tl.int64))
+                if state == SUMMED:
+                    tl.store(scratch[11] + 1 + tl.atomic_add(scratch[11], 1, sem="relaxed"), row_index)
                 for rank in tl.static_range(3):
                     tl.store(drawn[7] + 3 * row_index + rank, z[rank])
 
@@ -98,36 +100,37 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
                num_racers, vocab_size, draft, num_nodes, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                GROUP: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
                NODES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. The masses before the contenders of rows that `pick_kernel` left to be summed, where a walk
-    may come to them.
+    """Grid: any. The masses before the contenders of rows that `pick_kernel` left to be summed, where a walk may come
+    to them.
 
     draft: (offsets, drafted, parents, ancestors [rows, num_nodes]), as in `walk_kernel` and `arguments.Rows`.
     """
     let_next_begin(OVERLAP)
-    row_index = tl.program_id(0) // PARTS
-    request = tl.load(row_params[0] + row_index)
-    scale = scale_of(tl.load(request_params[0] + request))
-    first = tl.load(draft[0] + request)
     node = tl.arange(0, NODES)
-    above = (node > 0) & (node <= num_nodes)
-    above = above & (tl.load(draft[3] + row_index * num_nodes + node - 1, mask=above, other=0) != 0)
-    drafted = tl.load(draft[1] + first + node, mask=above, other=-1)
-    parents = first + tl.load(draft[2] + first + node, mask=above, other=0)
+    tile = tl.arange(0, TILES)
     wait_for_previous(OVERLAP)
-    if (tl.load(drawn[2] + row_index) == SUMMED) & may_come(drawn, above, drafted, parents):
-        tile_max = scratch[0] + row_index * TILES
-        if HAS_SPECIAL:
-            largest = tl.load(drawn[9] + row_index)
-        else:
-            tile = tl.arange(0, TILES)
-            largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
-        z = drawn[7] + 3 * row_index
-        store_masses_of_part(
-            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
-            tl.program_id(0) % PARTS, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
-            ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
-             (tl.load(z + 2), tl.load(drawn[6] + row_index))),
-            drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    for item in range(tl.program_id(0), tl.load(scratch[11]) * PARTS, tl.num_programs(0)):
+        row_index = tl.load(scratch[11] + 1 + item // PARTS)
+        request = tl.load(row_params[0] + row_index)
+        first = tl.load(draft[0] + request)
+        above = (node > 0) & (node <= num_nodes)
+        above = above & (tl.load(draft[3] + row_index * num_nodes + node - 1, mask=above, other=0) != 0)
+        drafted = tl.load(draft[1] + first + node, mask=above, other=-1)
+        parents = first + tl.load(draft[2] + first + node, mask=above, other=0)
+        if may_come(drawn, above, drafted, parents):
+            scale = scale_of(tl.load(request_params[0] + request))
+            tile_max = scratch[0] + row_index * TILES
+            if HAS_SPECIAL:
+                largest = tl.load(drawn[9] + row_index)
+            else:
+                largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
+            z = drawn[7] + 3 * row_index
+            store_masses_of_part(
+                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
+                item % PARTS, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
+                ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
+                 (tl.load(z + 2), tl.load(drawn[6] + row_index))),
+                drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
 
 
 @triton.jit
