@@ -235,11 +235,11 @@ MUTANTS = {
         change_checks.check_masked_shares
     ),
     "a quad with one token left taken for none": Mutant(
-        "device/read.py", "& 15) != 0, of_quad", "& 15) == 15, of_quad", change_checks.check_masked_shares
+        "device/read.py", "& 15) != 0, of_quad", "& 15) == 15, of_quad", change_checks.check_masked_quads
     ),
     "a quad whose forbidden token is no number spoils its slot": Mutant(
         "device/race.py", "            best, best_at, left = slots_again(", "            _, _, _ = slots_again(",
-        change_checks.check_masked_shares
+        change_checks.check_masked_quads
     ),
     "the words of another tile": Mutant(
         "device/read.py", "coming_words = allowed_words(row, tile + 2,", "coming_words = allowed_words(row, tile + 1,",

@@ -17,7 +17,7 @@ WALK_MUTANTS = {
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
     "a row that is never summed": Mutant(
-        "keyed/triton.py", "tl.load(scratch[11]) * PARTS", "(tl.load(scratch[11]) - 1) * PARTS",
+        "keyed/triton.py", "tl.load(scratch[10]) * PARTS", "(tl.load(scratch[10]) - 1) * PARTS",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
 }  # fmt: skip

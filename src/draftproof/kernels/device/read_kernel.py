@@ -27,7 +27,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     let_next_begin(OVERLAP)
     if SUMS:
         if tl.program_id(0) == 0:
-            tl.store(scratch[11], 0)
+            tl.store(scratch[10], 0)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)
@@ -47,7 +47,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
             found, faulty = read_exceptions(
                 row, row_index, request, exceptions, noise, scale, races,
                 (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS), vocab_size, TILE,
-                HAS_ALLOWED, RACE, MASS, GROUPS, scratch[10] + row_index.to(tl.int64) * exceptions[2],
+                HAS_ALLOWED, RACE, MASS, GROUPS, scratch[-1] + row_index.to(tl.int64) * exceptions[2],
                 LOOSE & MASS)  # fmt: skip
     if RACE:
         store_found(found, faulty, (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),

@@ -235,6 +235,32 @@ def load_places(row, places, num_tiles, num_plain, vocab_size, TILE: tl.constexp
 
 
 @triton.jit
+def load_quad(row, place, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+              HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Four logits, float32 of the shape of `place`, at `place` (a multiple of 4) and behind; as `load_places`."""
+    z = (load_below(row[0], place, vocab_size), load_below(row[0], place + 1, vocab_size),
+         load_below(row[0], place + 2, vocab_size), load_below(row[0], place + 3, vocab_size))  # fmt: skip
+    if HAS_ALLOWED or HAS_SPECIAL:
+        bits = plain_bits(row, place // 8, place < vocab_size, HAS_ALLOWED, HAS_SPECIAL) >> (place % 8)
+        z = only(bits, z[0], z[1], z[2], z[3])
+    if HAS_SPECIAL:
+        if tl.max(place, 0) >= num_plain * TILE:
+            end = (num_tiles - num_plain) * TILE
+            extra = place - num_plain * TILE
+            extra = tl.where(extra >= 0, extra, end)
+            z = (tl.maximum(z[0], load_below(row[4], extra, end)), tl.maximum(z[1], load_below(row[4], extra + 1, end)),
+                 tl.maximum(z[2], load_below(row[4], extra + 2, end)),
+                 tl.maximum(z[3], load_below(row[4], extra + 3, end)))  # fmt: skip
+    return z
+
+
+@triton.jit
+def load_below(values, place, end):
+    """Float32 of the values at `place`, -inf from `end` on."""
+    return tl.load(values + place, mask=place < end, other=-float("inf")).to(tl.float32)
+
+
+@triton.jit
 def larger(a, b):
     """The larger of two, NaN if either is."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)

@@ -53,7 +53,7 @@ class KeyedKernel:
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
         plain = torch.empty_like(self._exceptions.logits)
         to_sum = torch.empty(1 + rows.num_rows, dtype=torch.int32, device=device)
-        self._scratch = (*self._plan.scratch(device), plain, to_sum)
+        self._scratch = (*self._plan.scratch(device), to_sum, plain)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
         ints = [torch.empty(rows.num_rows, dtype=torch.int32, device=device) for _ in range(5)]

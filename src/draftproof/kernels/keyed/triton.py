@@ -66,7 +66,7 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
-            (scratch[10] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
+            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
             scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
             min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS,
             LOOSE)  # fmt: skip
@@ -90,7 +90,7 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             if not SUMS:
                 tl.store(drawn[4] + row_index * (3 * PARTS), tl.full((), UNSUMMED, tl.int64))
                 if state == SUMMED:
-                    tl.store(scratch[11] + 1 + tl.atomic_add(scratch[11], 1, sem="relaxed"), row_index)
+                    tl.store(scratch[10] + 1 + tl.atomic_add(scratch[10], 1, sem="relaxed"), row_index)
                 for rank in tl.static_range(3):
                     tl.store(drawn[7] + 3 * row_index + rank, z[rank])
 
@@ -109,8 +109,8 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
     node = tl.arange(0, NODES)
     tile = tl.arange(0, TILES)
     wait_for_previous(OVERLAP)
-    for item in range(tl.program_id(0), tl.load(scratch[11]) * PARTS, tl.num_programs(0)):
-        row_index = tl.load(scratch[11] + 1 + item // PARTS)
+    for item in range(tl.program_id(0), tl.load(scratch[10]) * PARTS, tl.num_programs(0)):
+        row_index = tl.load(scratch[10] + 1 + item // PARTS)
         request = tl.load(row_params[0] + row_index)
         first = tl.load(draft[0] + request)
         above = (node > 0) & (node <= num_nodes)
