@@ -24,8 +24,4 @@ WALK_MUTANTS = {
         "device/boundary.py", "tl.max(tl.where(inside, key, -2147483648), 0)", "tl.min(tl.where(inside, key, high), 0)",
         list_checks.check_logits_that_differ_in_their_last_bits,
     ),
-    "a range without its lowest key": Mutant(
-        "device/boundary.py", "inside = alive & (key >= low)", "inside = alive & (key > low)",
-        list_checks.check_logits_that_differ_in_their_last_bits,
-    ),
 }  # fmt: skip
