@@ -5,7 +5,7 @@ from tests.kernels.mutants import Mutant
 
 WALK_MUTANTS = {
     "masses that weren't summed": Mutant(
-        "keyed/triton.py", "other=UNSUMMED) != UNSUMMED)", "other=UNSUMMED) != 5)",
+        "keyed/triton.py", "(first_mass != UNSUMMED)", "(first_mass != 5)",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
     "rows summed behind a token that misses": Mutant(

@@ -157,8 +157,21 @@ def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, 
 @triton.jit
 def loaded_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
     """(logits [G, TILE], allowed bits, special bits [G, TILE / 8]) as memory holds them, for `tiles_of_loaded`."""
+    logits = logits_of_tiles(row, tile, vocab_size, TILE)
+    allowed, special = bits_of_tiles(row, tile, vocab_size, TILE, HAS_ALLOWED, HAS_SPECIAL)
+    return logits, allowed, special
+
+
+@triton.jit
+def logits_of_tiles(row, tile, vocab_size, TILE: tl.constexpr):
+    """[G, TILE] logits as memory holds them; -inf beyond the vocabulary."""
     ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    logits = tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf"))
+    return tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf"))
+
+
+@triton.jit
+def bits_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """(allowed bits, special bits), [G, TILE / 8] each; of no meaning where there are none."""
     # Not known to be aligned: else a lane would load several bytes of one word.
     eighth = tl.multiple_of(tile[:, None] * (TILE // 8) + tl.arange(0, TILE // 8)[None, :], [1, 1])
     allowed, special = eighth, eighth
@@ -166,7 +179,7 @@ def loaded_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.c
         allowed = tl.load(row[1] + eighth, mask=8 * eighth < vocab_size, other=0)
     if HAS_SPECIAL:
         special = tl.load(row[2] + special_at(eighth), mask=8 * eighth < vocab_size, other=0)
-    return logits, allowed, special
+    return allowed, special
 
 
 @triton.jit

@@ -17,11 +17,12 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
 _SUM_PROGRAMS: Final = 2048  # where rows are picked and summed by one launch
 _SUM_PARTS: Final = 16  # of rows of which few are summed
-_SUMMERS: Final = 660  # programs that sum rows of which few are summed: 5 on each of 132 processors
+_SUMMERS: Final = 4096  # programs that sum rows of which few are summed, at most
 _AT_ONCE: Final = 16  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
 _READERS: Final = 4864  # programs of one warp, some more than 132 processors take at once
 _LEAST_TILES: Final = 6  # that a program reads: a race is finished at the cost of one or two tiles more
+_REGISTERS: Final = 80  # of programs that read under changes, at most
 _LISTERS: Final = 40960  # programs that read rows of which none is raced, of two tiles or more
 _PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
@@ -52,7 +53,7 @@ class KeyedKernel:
         device = logits.device
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
         plain = torch.empty_like(self._exceptions.logits)
-        to_sum = torch.empty(1 + rows.num_rows, dtype=torch.int32, device=device)
+        to_sum = torch.empty(2 + 2 * rows.num_rows, dtype=torch.int32, device=device)
         self._scratch = (*self._plan.scratch(device), to_sum, plain)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
@@ -89,7 +90,7 @@ class KeyedKernel:
         special = plan.num_exceptions > 0
         loose = special and (requests.lists or requests.top_p_alone)
         changed = special or allowed is not None
-        limits = plan.at_most(88 if requests.top_p_alone else 72) if changed and requests.races else {}
+        limits = plan.at_most(_REGISTERS) if changed and requests.races else {}
         tiles_per_split = plan.tiles_per_split if requests.races else self._tiles_to_list
         splits = -(-plan.num_plain // tiles_per_split)
         read_kernel[(plan.num_rows * (splits + special),)](

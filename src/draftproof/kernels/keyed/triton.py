@@ -48,10 +48,10 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     raced = is_raced(request, request_params)
     wait_for_previous(OVERLAP)
     tile_max = scratch[0] + row_index * TILES
-    tile = tl.arange(0, TILES)
-    largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
-    racer = tl.arange(0, RACERS)
+    tile, racer = tl.arange(0, TILES), tl.arange(0, RACERS)
+    reach = tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf"))
     scores = tl.load(scratch[2] + row_index * (3 * RACERS) + racer, mask=racer < num_racers, other=-float("inf"))
+    largest = max_or_nan(reach)
     fault = health(tl.where(raced, max_or_nan(scores), largest))
     none = tl.full((), -1, tl.int32)
     tokens = (none, none, none)
@@ -90,7 +90,9 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             if not SUMS:
                 tl.store(drawn[4] + row_index * (3 * PARTS), tl.full((), UNSUMMED, tl.int64))
                 if state == SUMMED:
-                    tl.store(scratch[10] + 1 + tl.atomic_add(scratch[10], 1, sem="relaxed"), row_index)
+                    place = scratch[10] + 2 + 2 * tl.atomic_add(scratch[10], 1, sem="relaxed")
+                    tl.store(place, row_index)
+                    tl.store(place + 1, request)
                 for rank in tl.static_range(3):
                     tl.store(drawn[7] + 3 * row_index + rank, z[rank])
 
@@ -110,8 +112,8 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
     tile = tl.arange(0, TILES)
     wait_for_previous(OVERLAP)
     for item in range(tl.program_id(0), tl.load(scratch[10]) * PARTS, tl.num_programs(0)):
-        row_index = tl.load(scratch[10] + 1 + item // PARTS)
-        request = tl.load(row_params[0] + row_index)
+        place = scratch[10] + 2 + 2 * (item // PARTS)
+        row_index, request = tl.load(place), tl.load(place + 1)
         first = tl.load(draft[0] + request)
         above = (node > 0) & (node <= num_nodes)
         above = above & (tl.load(draft[3] + row_index * num_nodes + node - 1, mask=above, other=0) != 0)
@@ -149,10 +151,10 @@ def may_come(drawn, above, drafted, parents):
 
 
 @triton.jit
-def mass_before(masses, rows, rank, summed, PARTS: tl.constexpr):
-    """[NODES] float64: the mass before rows' contenders of one rank, in units of 2^-40."""
+def load_masses(masses, rows, rank, inside, PARTS: tl.constexpr):
+    """[NODES, PARTS] int64: what the parts weigh before rows' contenders of one rank, in units of 2^-40."""
     place = (rows[:, None] * 3 + rank) * PARTS + tl.arange(0, PARTS)[None, :]
-    return tl.sum(tl.load(masses + place, mask=summed[:, None], other=0), 1).to(tl.float64)
+    return tl.load(masses + place, mask=inside[:, None], other=0)
 
 
 @triton.jit
@@ -211,21 +213,25 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
         states = tl.load(drawn[2] + first + node, mask=inside, other=0)
     if FILTERS:
-        wanted = tl.load(drawn[3] + first + node, mask=inside, other=0.0)
+        # All that memory brings is asked for before any of it is used.
+        rows = first + node
+        masses = (load_masses(drawn[4], rows, 0, inside, PARTS), load_masses(drawn[4], rows, 1, inside, PARTS),
+                  load_masses(drawn[4], rows, 2, inside, PARTS))  # fmt: skip
+        contenders = (tokens, tl.load(drawn[5] + rows, mask=inside, other=-1),
+                      tl.load(drawn[6] + rows, mask=inside, other=-1))  # fmt: skip
+        first_mass = tl.load(drawn[4] + rows * (3 * PARTS), mask=inside, other=UNSUMMED)
+        wanted = tl.load(drawn[3] + rows, mask=inside, other=0.0)
         off = NEAR_MASS * wanted
         if HAS_SPECIAL:
             off = tl.maximum(off, tl.load(drawn[8] + first + node, mask=inside, other=0.0))
         summed = inside & (states == SUMMED)
         states = tl.where(summed, LEFT, states)
         # Rows that no walk was likely to come to.
-        summed = summed & (tl.load(drawn[4] + (first + node) * (3 * PARTS), mask=summed, other=UNSUMMED) != UNSUMMED)
-        first_tokens = tokens
+        summed = summed & (first_mass != UNSUMMED)
         dropped = tl.full((NODES,), -1, tl.int32)
         for rank in tl.static_range(2, -1, -1):
-            ranked = first_tokens
-            if rank > 0:
-                ranked = tl.load(drawn[4 + rank] + first + node, mask=summed, other=-1)
-            mass = mass_before(drawn[4], first + node, rank, summed, PARTS)
+            ranked = contenders[rank]
+            mass = tl.sum(masses[rank], 1).to(tl.float64)
             kept = summed & (ranked >= 0) & (mass < wanted * UNITS)
             tokens = tl.where(kept, ranked, tokens)
             near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= off * UNITS)
