@@ -1,6 +1,7 @@
 """The verification kernels against the time of one read of the logits, on this machine's GPU.
 
-Run: PYTHONPATH=src python -m benchmarks.verify [--out FILE.json] [--shapes 64x15 8x7] [--filters none top-p]
+Run: PYTHONPATH=src python -m benchmarks.verify [--out FILE.json] [--shapes 64x15x151936 8x7x151936]
+[--filters none top-p] [--changes none tenth]
 
 Work: from bf16 logits [B (γ + 1), V], T = 0.8 and the named filters to emitted tokens, under `keyed`. Logits: normal,
 standard deviation 2, and 50 random tokens a row raised by up to 10. Drafts: accepted none of the way and half of it, or
@@ -8,8 +9,11 @@ what `--accepted` says; their tokens up to there are the rows' own, and the next
 of a CUDA graph, the L2 cache overwritten before each. Floor: the logits read once, at this run's copy bandwidth (bytes
 read and written).
 Beside them the eager loop: the same work by PyTorch's own operations, filters by a sort, and the race on the result.
+Changes: penalties, bias and masks as `benchmarks.verify_changes` describes them, with the time over that of the same
+rows unchanged; what was accepted is the same.
 Refuses to run while the GPU tests of the kernels fail, or the kernels draw other tokens than the float64 reference
-does, near ties excepted, or accept another number than was drafted for.
+does, near ties excepted, or accept another number than was drafted for. The tests are run first, unless `--tested`
+names the report (pytest --junitxml) of a run of them that has passed since the kernels were last written.
 """
 
 from __future__ import annotations
@@ -21,12 +25,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import torch
 
 import draftproof
+from benchmarks import verify_changes
 from draftproof.kernels import KeyedKernel, Requests, Rows, draw, reference
 from draftproof.params import SamplingParams
 
@@ -38,6 +45,8 @@ FILTERS = {
     "greedy": SamplingParams(temperature=0),
 }
 START = 100
+TESTS = ["tests/gpu/test_kernels.py", "tests/gpu/test_changes_keyed.py"]
+NOT_PASSED = ("failure", "error", "skipped")
 SHAPES = ["1x7x151936", "1x15x151936", "8x7x151936", "32x7x151936", "64x3x151936", "64x15x151936", "8x7x32000"]
 
 
@@ -47,6 +56,8 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="requests x draft length x vocabulary")
     parser.add_argument("--filters", nargs="+", default=list(FILTERS), choices=list(FILTERS))
     parser.add_argument("--accepted", nargs="+", type=float, default=[0.0, 0.5], help="shares of a draft, 0 to 1")
+    parser.add_argument("--changes", nargs="+", default=list(verify_changes.KINDS), choices=list(verify_changes.KINDS))
+    parser.add_argument("--tested", type=Path, help="the report of the tests' last run")
     parser.add_argument("--out", type=Path, default=Path("out/verify.json"))
     options = parser.parse_args()
     if not all(0 <= share <= 1 for share in options.accepted):
@@ -54,15 +65,16 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks.verify needs a CUDA GPU, and torch finds none", file=sys.stderr)
         return 2
-    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "tests/gpu/test_kernels.py"]
-    if subprocess.run(tests, stdout=sys.stderr, check=False).returncode:
-        print("the kernels' tests fail: nothing is timed", file=sys.stderr)
+    if not (tests_pass() if options.tested is None else has_passed(options.tested)):
+        print("the kernels' tests fail, or their report is none of them: nothing is timed", file=sys.stderr)
         return 1
     wrong = num_wrong(151936)
+    for kind in filter(None, map(verify_changes.KINDS.get, options.changes)):
+        for params in map(FILTERS.__getitem__, options.filters):
+            wrong += verify_changes.num_wrong(logits_of(64, 151936, seed=1), params, kind, START)
     if wrong:
-        print(f"{wrong} of {64 * len(FILTERS)} tokens differ from the reference's: nothing is timed", file=sys.stderr)
+        print(f"{wrong} tokens differ from the reference's: nothing is timed", file=sys.stderr)
         return 1
-    generator = torch.Generator("cuda").manual_seed(0)
     flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
     bandwidth = copy_bandwidth(flush)
     results = {
@@ -73,37 +85,90 @@ def main() -> int:
         "rows": [],
     }
     print(f"{results['device']}, copy {bandwidth / 1e12:.2f} TB/s")
-    print(
-        f"{'B':>3} {'γ':>3} {'V':>7} {'filters':<14} {'µs':>8} {'floor':>7} {'ratio':>6} {'eager':>8} {'accepted':>8}"
-    )
+    head = f"{'B':>3} {'γ':>3} {'V':>7} {'filters':<14} {'changes':<10} {'accepted':>8} {'µs':>8} {'floor':>7} "
+    print(f"{head}{'ratio':>6} {'over none':>9} {'eager':>8}")
     for shape in options.shapes:
         num_requests, length, vocab_size = map(int, shape.split("x"))
         logits = logits_of(num_requests * (length + 1), vocab_size)
         floor_us = logits.numel() * 2 / bandwidth * 1e6
         for name in options.filters:
-            requests = Requests.of([FILTERS[name]] * num_requests, range(num_requests), device="cuda")
-            own = own_tokens(logits, FILTERS[name], num_requests, length)
-            drafted = torch.zeros(len(logits), dtype=torch.int32, device="cuda")
-            eager_us = graph_us(
-                lambda z=logits, p=FILTERS[name], d=drafted: eager(z, p, d, generator), flush, 10, captured=False
-            )
-            for share in options.accepted:
-                accepted = round(share * length)
-                rows = Rows.of_drafts([START] * num_requests, drafts_of(own, accepted, vocab_size), device="cuda")
-                kernel = KeyedKernel(logits, rows, vocab_size)
-                if not bool((kernel(logits, rows, requests).num_accepted == accepted).all()):
-                    print(f"{shape} {name}: other numbers accepted than {accepted}: not timed", file=sys.stderr)
-                    return 1
-                us = graph_us(lambda k=kernel, z=logits, r=rows, q=requests: k(z, r, q), flush)
-                row = {"B": num_requests, "gamma": length, "V": vocab_size, "filters": name, "accepted": accepted}
-                results["rows"].append({**row, "us": us, "floor_us": floor_us, "eager_us": eager_us})
-                place = f"{num_requests:>3} {length:>3} {vocab_size:>7} {name:<14} {us:>8.1f} {floor_us:>7.1f}"
-                print(f"{place} {us / floor_us:>6.2f} {eager_us:>8.1f} {accepted:>8}", flush=True)
+            unchanged: dict[int, float] = {}
+            eager_us = eager_time(logits, FILTERS[name], flush)
+            for changes in options.changes:
+                for accepted in sorted({round(share * length) for share in options.accepted}):
+                    us = verify_us(
+                        logits, FILTERS[name], num_requests, length, accepted, verify_changes.KINDS[changes], flush
+                    )
+                    if us is None:
+                        print(f"{shape} {name} {changes}: not {accepted} accepted: not timed", file=sys.stderr)
+                        return 1
+                    if changes == "none":
+                        unchanged[accepted] = us
+                    over = us / unchanged[accepted] if accepted in unchanged else None
+                    row = {"B": num_requests, "gamma": length, "V": vocab_size, "filters": name, "changes": changes}
+                    row |= {"accepted": accepted, "us": us, "floor_us": floor_us, "over_unchanged": over}
+                    results["rows"].append({**row, "eager_us": eager_us if changes == "none" else None})
+                    print(
+                        f"{num_requests:>3} {length:>3} {vocab_size:>7} {name:<14} {changes:<10} {accepted:>8} "
+                        f"{us:>8.1f} {floor_us:>7.1f} {us / floor_us:>6.2f} "
+                        f"{f'{over:.3f}' if over else '-':>9} {f'{eager_us:.1f}' if changes == 'none' else '-':>8}",
+                        flush=True,
+                    )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     options.out.with_suffix(".svg").write_text(plot(results["rows"], results["device"]), encoding="utf-8")
     print(json.dumps({"out": str(options.out), "num_rows": len(results["rows"])}))
     return 0
+
+
+def tests_pass() -> bool:
+    """Runs the kernels' tests."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
+    return subprocess.run(command, stdout=sys.stderr, check=False).returncode == 0
+
+
+def has_passed(report: Path) -> bool:
+    """Whether a report of pytest's, later than the kernels' last change, says that all of their tests have passed."""
+    kernels = Path(draftproof.__file__).parent / "kernels"
+    if report.stat().st_mtime < max(file.stat().st_mtime for file in kernels.rglob("*.py")):
+        return False
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    run = {case.get("classname", "").replace(".", "/") + ".py" for case in cases}
+    return run >= set(TESTS) and not any(len(case.findall(name)) for case in cases for name in NOT_PASSED)
+
+
+def verify_us(
+    logits: torch.Tensor,
+    params: SamplingParams,
+    num_requests: int,
+    length: int,
+    accepted: int,
+    kind: verify_changes.Kind | None,
+    flush: torch.Tensor,
+) -> float | None:
+    """Microseconds of `verify_keyed` where the first `accepted` of `length` drafted tokens are accepted; None if
+    another number is."""
+    vocab_size = logits.shape[1]
+    blank = Rows.of_drafts([START] * num_requests, [[0] * length] * num_requests, device="cuda")
+    if kind is None:
+        requests, given = Requests.of([params] * num_requests, range(num_requests), device="cuda"), {}
+        drafts = drafts_of(own_tokens(logits, params, num_requests, length), accepted, vocab_size)
+        kernel = KeyedKernel(logits, blank, vocab_size)
+    else:
+        changed = verify_changes.changed(logits, params, num_requests, kind)
+        requests, given = changed.requests, {"allowed": changed.allowed, "changes": changed.changes}
+        kernel = KeyedKernel(logits, blank, vocab_size, num_exceptions=changed.changes.num_exceptions(blank))
+        drafts = verify_changes.drafts_accepted(kernel, logits, changed, num_requests, length, accepted, START)
+    rows = Rows.of_drafts([START] * num_requests, drafts, device="cuda")
+    call = partial(kernel, logits, rows, requests, **given)
+    return graph_us(call, flush) if bool((call().num_accepted == accepted).all()) else None
+
+
+def eager_time(logits: torch.Tensor, params: SamplingParams, flush: torch.Tensor) -> float:
+    """Microseconds of `eager`."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    drafted = torch.zeros(len(logits), dtype=torch.int32, device="cuda")
+    return graph_us(partial(eager, logits, params, drafted, generator), flush, 10, captured=False)
 
 
 def own_tokens(logits: torch.Tensor, params: SamplingParams, num_requests: int, length: int) -> list[list[int]]:
@@ -206,9 +271,10 @@ def plot(rows: list[dict[str, Any]], title: str) -> str:
         marks.append(f'<text x="{54 + 100 * power}" y="580">{10**power}</text>')
         marks.append(f'<text x="8" y="{564 - 100 * power}">{10**power}</text>')
     for row in rows:
-        name = f"{row['B']}x{row['gamma']}, {row['filters']}"
+        name = f"{row['B']}x{row['gamma']}, {row['filters']}, changes {row['changes']}"
         marks.append(dot(row["floor_us"], row["us"], "#1f5fa8", f"{name}: {row['us']:.1f} µs"))
-        marks.append(dot(row["floor_us"], row["eager_us"], "#b4531a", f"{name}, eager: {row['eager_us']:.1f} µs"))
+        if row["eager_us"] is not None:
+            marks.append(dot(row["floor_us"], row["eager_us"], "#b4531a", f"{name}, eager: {row['eager_us']:.1f} µs"))
     head = '<svg xmlns="http://www.w3.org/2000/svg" width="620" height="600" font-family="sans-serif" font-size="12">'
     text = f'<text x="60" y="24">{title}: µs (blue; eager brown) against the floor</text>'
     return head + '<rect width="100%" height="100%" fill="white"/>' + text + "".join(marks) + "</svg>\n"

@@ -199,6 +199,20 @@ def check_masked_shares(kernels):
             assert verdict.token_ids[:, 0].tolist() == expected
 
 
+def check_masked_quads(kernels):
+    """A token or two of every quad are allowed, and most of the others are no numbers."""
+    words = torch.full((8, 19), 0x21842148, dtype=torch.int32)
+    allowed = ((words[:, :, None] >> torch.arange(32)) & 1).reshape(8, -1)[:, :600].bool().to(DEVICE)
+    logits = logits_of(8, 600, spread=1.0)
+    masked = torch.where(allowed, logits, -torch.inf)
+    logits[:, 50:][~allowed[:, 50:]] = float("nan")
+    rows = kernels.Rows.of_drafts(list(range(8)), [[]] * 8, device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams(temperature=3.0)] * 8, range(8), device=DEVICE)
+    token_ids, faults = kernels.draw(logits, rows, requests, allowed=words.to(DEVICE))
+    assert not faults.any()
+    assert token_ids.tolist() == reference.draw(masked, rows, requests, 600).tolist()
+
+
 def check_penalties(kernels):
     """Positive and negative logits, prompt and output, drafts on the path and beside it, bias before penalties."""
     for filters in ({"temperature": 1.3}, {"temperature": 1.0, "top_p": 0.6}, {"temperature": 1.0, "top_k": 6}):

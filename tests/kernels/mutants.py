@@ -145,8 +145,8 @@ MUTANTS = {
     ),
     "one part of a mass": Mutant(
         "keyed/triton.py",
-        "return tl.sum(tl.load(masses + place, mask=summed[:, None], other=0), 1)",
-        "return tl.min(tl.load(masses + place, mask=summed[:, None], other=0), 1)",
+        "mass = tl.sum(masses[rank], 1).to(tl.float64)",
+        "mass = tl.min(masses[rank], 1).to(tl.float64)",
         checks.check_top_p,
     ),
     "a NaN passed over": Mutant(
@@ -207,8 +207,7 @@ MUTANTS = {
         change_checks.check_law_of_changed_lanes
     ),
     "a mask's first group for all": Mutant(
-        "device/rows.py", "(tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)",
-        "(tile * GROUP) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)", change_checks.check_changed_lanes
+        "device/rows.py", "group * (SLOTS // 8) + lane // 4", "lane // 4", change_checks.check_changed_lanes
     ),
     "a seen token that isn't looked for among the drafts": Mutant(
         "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1",
@@ -224,18 +223,26 @@ MUTANTS = {
         "device/read.py", "races & (share != NONE)", "races & (share == ALL)", change_checks.check_masked_tiles
     ),
     "a tile with a word of zeros taken for nothing": Mutant(
-        "device/read.py", "tl.where(tl.max(words, 0) == 0", "tl.where(tl.min(words, 0) == 0",
+        "device/read.py", "tl.max(words, 0) == 0, NONE", "least == 0, NONE",
         change_checks.check_masked_shares
     ),
     "a tile with a word of ones taken for all": Mutant(
-        "device/read.py", "tl.min(words, 0) == 0xFFFFFFFF", "tl.max(words, 0) == 0xFFFFFFFF",
+        "device/read.py", "least == 0xFFFFFFFF, ALL", "tl.max(words, 0) == 0xFFFFFFFF, ALL",
         change_checks.check_masked_shares
     ),
     "a mask that is applied to nothing": Mutant(
-        "device/read.py", "applies | (share != ALL)", "applies | (share == NONE)", change_checks.check_masked_shares
+        "device/read.py", "(share != ALL) & (measures", "(share == NONE) & (measures",
+        change_checks.check_masked_shares
+    ),
+    "a quad with one token left taken for none": Mutant(
+        "device/read.py", "& 15) != 0, of_quad", "& 15) == 15, of_quad", change_checks.check_masked_quads
+    ),
+    "a quad whose forbidden token is no number spoils its slot": Mutant(
+        "device/race.py", "            best, best_at, left = slots_again(", "            _, _, _ = slots_again(",
+        change_checks.check_masked_quads
     ),
     "the words of another tile": Mutant(
-        "device/read.py", "words = allowed_words(row, tile + 2,", "words = allowed_words(row, tile + 1,",
+        "device/read.py", "coming_words = allowed_words(row, tile + 2,", "coming_words = allowed_words(row, tile + 1,",
         change_checks.check_masked_shares,
     ),
     "a tile that isn't read though its tokens are allowed": Mutant(

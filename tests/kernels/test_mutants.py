@@ -5,12 +5,16 @@ import sys
 import pytest
 
 from draftproof import kernels
-from tests.kernels import change_checks, checks
-from tests.kernels.mutants import MUTANTS, mutated
+from tests.kernels import change_checks, checks, list_checks, walk_checks
+from tests.kernels.mutants import MUTANTS as ALL_BUT_WALKS
+from tests.kernels.mutants import mutated
+from tests.kernels.walk_mutants import WALK_MUTANTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
-CHECKS = [check for name, check in {**vars(checks), **vars(change_checks)}.items() if name.startswith("check_")]
+MUTANTS = {**ALL_BUT_WALKS, **WALK_MUTANTS}
+SUBJECTS = {**vars(checks), **vars(change_checks), **vars(walk_checks), **vars(list_checks)}
+CHECKS = [check for name, check in SUBJECTS.items() if name.startswith("check_")]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

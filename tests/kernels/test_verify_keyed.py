@@ -154,7 +154,7 @@ def test_what_it_cannot_take_is_refused(device: str) -> None:
             both = Requests.of([SamplingParams()] * 2, [1, 2], device=device)
             draw(torch.zeros(2, 8, device=device), two, both, allowed=wrong.to(device))
     with pytest.raises(ParameterError, match="tile"):
-        KeyedKernel(torch.zeros(1, 8, device=device), rows, 8, tile=4096)
+        KeyedKernel(torch.zeros(1, 8, device=device), rows, 8, tile=2048)
     with pytest.raises(ParameterError, match="one row"):
         draw(torch.zeros(2, 8, device=device), Rows.of_drafts([3], [[5]], device=device), requests)
 

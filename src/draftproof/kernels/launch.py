@@ -12,7 +12,7 @@ from draftproof.errors import MissingExtraError, ParameterError
 KINDS: Final = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 _KEY_SHIFTS: Final = {"bf16": 16, "fp16": 13, "fp32": 0}
 _SLOTS: Final = 64  # groups of tokens in a tile, as in device/race.py
-_TILES: Final = (256, 512, 1024, 2048)  # a group's tokens are the bits of a word (device/passes.py)
+_TILES: Final = (256, 512, 1024)  # a lane's tokens are the bits of a word (device/rows.py)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Plan:
     ) -> Plan:
         """The plan for `logits` [rows, >= vocab_size]. num_exceptions: how many special tokens a request may have.
 
-        tile: tokens a tile, 256, 512, 1,024 or 2,048; chosen if None. splits: programs that read a row, at most.
+        tile: tokens a tile, 256, 512 or 1,024; chosen if None. splits: programs that read a row, at most.
         """
         if logits.ndim != 2 or logits.dtype not in KINDS or logits.stride(1) != 1:
             raise ParameterError(

@@ -21,6 +21,7 @@ UP_TO = tl.constexpr(4)  # how many ties there are,
 BY_ID = tl.constexpr(5)  # and the last of them that is kept
 NOTHING = tl.constexpr(6)
 
+COARSE = tl.constexpr(16)  # low bits of whole keys, which are searched after the others
 SHORT = tl.constexpr(128)  # lists of no more than so many tokens, most of them, are searched by cheaper code
 
 
@@ -92,6 +93,20 @@ def keep_of_list(list_z, list_ids, num_found, vocab_size, scale, top, k, top_p, 
 
 
 @triton.jit
+def middle_of(low, high, BITS: tl.constexpr):
+    """An integer above `low` and not above `high`, whose lowest bits are 0; their other bits differ."""
+    low, high = low >> BITS, high >> BITS
+    return ((low | high) - ((low ^ high) >> 1)) << BITS
+
+
+@triton.jit
+def range_of(key, alive, low, high):
+    """(lowest, highest) of the keys from `low` to `high`: often one, where both are near each other."""
+    inside = alive & (key >= low) & (key <= high)
+    return tl.min(tl.where(inside, key, 2147483647), 0), tl.max(tl.where(inside, key, -2147483648), 0)
+
+
+@triton.jit
 def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total, KEY_SHIFT: tl.constexpr):
     """(bound's logit, bound's id, mass, enough) for the tokens [N] that are `alive`.
 
@@ -104,6 +119,14 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
     highest = tl.max(tl.where(alive, key, -2147483648), 0)
     if k > 0:
         low, high = lowest, highest
+        if KEY_SHIFT == 0:
+            while low >> COARSE < high >> COARSE:
+                middle = middle_of(low, high, COARSE)
+                if tl.sum((alive & (key >= middle)).to(tl.int32), 0) >= k:
+                    low = middle
+                else:
+                    high = middle - 1
+            low, high = range_of(key, alive, low, high)
         while low < high:
             middle = (low | high) - ((low ^ high) >> 1)
             if tl.sum((alive & (key >= middle)).to(tl.int32), 0) >= k:
@@ -121,6 +144,14 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
     bound = lowest
     if (top_p < 1.0) & enough:
         low, high = lowest, highest
+        if KEY_SHIFT == 0:
+            while low >> COARSE < high >> COARSE:
+                middle = middle_of(low, high, COARSE)
+                if sum_of_units(tl.where(key >= middle, units, 0)) >= goal:
+                    low = middle
+                else:
+                    high = middle - 1
+            low, high = range_of(key, alive, low, high)
         while low < high:
             middle = (low | high) - ((low ^ high) >> 1)
             if sum_of_units(tl.where(key >= middle, units, 0)) >= goal:

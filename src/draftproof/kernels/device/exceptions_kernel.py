@@ -42,7 +42,7 @@ def exceptions_kernel(drafted, seen, bias, special, special_stride, listed, num_
         is_drafted = tl.zeros((CHUNK,), tl.int32)
         for node in range(0, num_nodes):
             is_drafted |= ((ids >= 0) & (ids == tl.load(drafted + node))).to(tl.int32)
-        enter(out, place, place < num_seen, ids, bias_of(ids, biases, num_bias, CHUNK), 4 * counts + 2 * is_drafted + 1)
+        enter(out, place, place < num_seen, ids, 0.0 * lane, 4 * counts + 2 * is_drafted + 1)
     tl.debug_barrier()
     for start in range(0, num_nodes, CHUNK):
         place = start + lane
@@ -52,13 +52,19 @@ def exceptions_kernel(drafted, seen, bias, special, special_stride, listed, num_
         for node in range(0, num_nodes):
             repeats += ((ids == tl.load(drafted + node)) & (node < place)).to(tl.int32)
         ids = marked(special, tl.where(repeats == 0, ids, -1), vocab_size)
-        enter(out, num_seen + place, place < num_nodes, ids, bias_of(ids, biases, num_bias, CHUNK),
-              2 * (ids >= 0).to(tl.int32))  # fmt: skip
+        enter(out, num_seen + place, place < num_nodes, ids, 0.0 * lane, 2 * (ids >= 0).to(tl.int32))
     tl.debug_barrier()
     for start in range(0, num_bias, CHUNK):
         place = start + lane
         ids = marked(special, biased, vocab_size)
         enter(out, num_seen + num_nodes + place, place < num_bias, ids, added, 0 * ids)
+        # Few are listed already.
+        again = tl.where((biased >= 0) & (biased < vocab_size) & (ids < 0), biased, vocab_size)
+        token_id = tl.min(again, 0)
+        while token_id < vocab_size:
+            bias_again(out, token_id, tl.sum(tl.where(again == token_id, added, 0.0), 0), num_seen + num_nodes, CHUNK)
+            again = tl.where(again == token_id, vocab_size, again)
+            token_id = tl.min(again, 0)
         biased = tl.load(biases[0] + place + CHUNK, mask=place + CHUNK < num_bias, other=-1)
         added = tl.load(biases[1] + place + CHUNK, mask=place + CHUNK < num_bias, other=0.0)
     for start in range(num_seen + num_nodes + num_bias, num_entries, CHUNK):
@@ -85,12 +91,12 @@ def marked(special, ids, vocab_size):
 
 
 @triton.jit
-def bias_of(ids, biases, num_bias, CHUNK: tl.constexpr):
-    """[CHUNK] float32: each token's bias."""
-    added = tl.zeros((CHUNK,), tl.float32)
-    for place in range(0, num_bias):
-        added = tl.where(ids == tl.load(biases[0] + place), tl.load(biases[1] + place), added)
-    return added
+def bias_again(out, token_id, added, count, CHUNK: tl.constexpr):
+    """Writes the bias of a token that is among the first `count` entries."""
+    for start in range(0, count, CHUNK):
+        place = start + tl.arange(0, CHUNK)
+        ids = tl.load(out[0] + place, mask=place < count, other=-1)
+        tl.store(out[1] + place, 0.0 * ids + added, mask=ids == token_id)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from draftproof.kernels.device.noise import exact_score, field_at, score
 from draftproof.kernels.device.race import SLOTS
-from draftproof.kernels.device.rows import above, load_places, load_tiles
+from draftproof.kernels.device.rows import above, load_places, load_quad, load_tiles
 
 LANES = tl.constexpr(32)
 NO_PAIR = tl.constexpr(-8323200)  # two times -inf in bfloat16
@@ -210,12 +210,13 @@ def collect(row, groups, num_groups, shape, z_bound, list_z, list_ids, TILE: tl.
         group = tl.load(groups + start + lane, mask=start + lane < num_groups, other=shape[0] * SLOTS)
         first = (group // SLOTS) * TILE + 4 * (group % SLOTS)
         hits, counts = tl.zeros((LANES,), tl.int32), tl.zeros((LANES,), tl.int32)
-        for index in tl.static_range(TILE // SLOTS):
-            mine = first + place_in_group(index)
-            z, ids = load_places(row, mine, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
-            hit = ((z >= z_bound) & (z > -float("inf"))).to(tl.int32)
-            hits |= hit << index
-            counts += hit
+        for quad in tl.static_range(TILE // (4 * SLOTS)):
+            z = load_quad(row, first + quad * (4 * SLOTS), shape[0], shape[1], shape[2], TILE, HAS_ALLOWED,
+                          HAS_SPECIAL)  # fmt: skip
+            for index in tl.static_range(4):
+                hit = ((z[index] >= z_bound) & (z[index] > -float("inf"))).to(tl.int32)
+                hits |= hit << (4 * quad + index)
+                counts += hit
         place, num_found = places_of(counts, num_found)
         while tl.max((hits != 0).to(tl.int32), 0) > 0:
             there = (hits != 0) & (place < LIST)

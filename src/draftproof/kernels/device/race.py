@@ -155,6 +155,23 @@ def of_quads(x0, x1, x2, x3):
 
 
 @triton.jit
+def slots_again(row, quads_ptr, ats, noise, scale, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
+                EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """A split's slots, with each token that isn't allowed or is special left out. ats: as in `finished`."""
+    num_quads = quads_of(vocab_size, EVEN)
+    slots = empty_slots(ats[0])
+    for at in range(ats[0], ats[1]):
+        quad = at * SLOTS + tl.arange(0, SLOTS)
+        z0, z1, z2, z3 = load_quads(quads_ptr, row[0], quad, num_quads, vocab_size, PACKED, KIND, EVEN)
+        z0, z1, z2, z3 = plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED, HAS_SPECIAL)
+        k0, k1, k2, k3 = philox4(quad.to(tl.uint32), noise[0], noise[1], noise[2], noise[3], noise[4])
+        largest = larger(larger(z0, z1), larger(z2, z3))
+        bounds = screened(largest, scale, tl.minimum(tl.minimum(k0, k1), tl.minimum(k2, k3)))
+        slots = entered(bounds[None, :], at, slots, 1)
+    return slots
+
+
+@triton.jit
 def finished(row, quads_ptr, slots, ats, noise, scale, vocab_size, PACKED: tl.constexpr, KIND: tl.constexpr,
              EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, MASS: tl.constexpr):  # fmt: skip
     """(what is found in a split, whether it holds a NaN). The third score is a bound of all that isn't found.
@@ -165,6 +182,12 @@ def finished(row, quads_ptr, slots, ats, noise, scale, vocab_size, PACKED: tl.co
     """
     best, best_at, left = slots
     faulty = tl.max((best != best).to(tl.int32), 0) > 0
+    if HAS_ALLOWED:
+        if faulty:
+            # A quad's largest logit may be a token's that isn't allowed.
+            best, best_at, left = slots_again(row, quads_ptr, ats, noise, scale, vocab_size, PACKED, KIND, EVEN,
+                                              HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            faulty = tl.max((best != best).to(tl.int32), 0) > 0
     bound, token_ids, z, k, others = likeliest(row, quads_ptr, best_at, noise, scale, vocab_size, PACKED, KIND, EVEN,
                                                HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
     found = best_two(token_ids, z, score(z * scale, k), 4 * quads_of(vocab_size, EVEN))

@@ -11,8 +11,9 @@ from draftproof.kernels.device.noise import philox4, screened
 from draftproof.kernels.device.overlap import wait_for_previous
 from draftproof.kernels.device.race import SLOTS, empty_slots, entered, finished, nothing_found
 from draftproof.kernels.device.rows import (
-    allowed_of_tile,
+    bits_of_quads,
     coarse,
+    lanes_of_words,
     larger,
     level,
     load_packed,
@@ -25,8 +26,9 @@ from draftproof.kernels.device.rows import (
 )
 
 NONE = tl.constexpr(0)
-SOME = tl.constexpr(1)
-ALL = tl.constexpr(2)
+FEW = tl.constexpr(1)
+MOST = tl.constexpr(2)
+ALL = tl.constexpr(3)
 
 
 @triton.jit
@@ -51,8 +53,10 @@ def allowed_words(row, tile, last, vocab_size, TILE: tl.constexpr):
 
 @triton.jit
 def share_of(words):
-    """NONE, SOME or ALL: how many of a tile's tokens are allowed."""
-    return tl.where(tl.min(words, 0) == 0xFFFFFFFF, ALL, tl.where(tl.max(words, 0) == 0, NONE, SOME))
+    """NONE, FEW, MOST or ALL: how many of a tile's tokens are allowed; FEW where a word of it allows none."""
+    least = tl.min(words, 0)
+    of_part = tl.where(least == 0, tl.where(tl.max(words, 0) == 0, NONE, FEW), MOST)
+    return tl.where(least == 0xFFFFFFFF, ALL, of_part)
 
 
 @triton.jit
@@ -72,7 +76,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     them only when it scores: till then they are bounds that promise too much, and reading goes on beside that kernel.
     loose: so do this row's maxima and masses, which leave no special token out. AHEAD: special tokens' bits are asked a
     tile ahead, as is worth its while where most rows leave these tokens out.
-    What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart.
+    What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart. Where most
+    are left, a raced row without MASS tells quads apart and no more: a bound may promise too much there, too.
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     num_quads = quads_of(vocab_size, EVEN)
@@ -86,19 +91,20 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
             wait_for_previous(OVERLAP)
     if first < num_tiles:
         last = tl.minimum(first + tiles_per_split, num_tiles)
-        end = tl.minimum(last * (TILE // 4), num_quads)
         within = tl.arange(0, GROUP)[:, None] * SLOTS + tl.arange(0, SLOTS)[None, :]
         slots = empty_slots(first * GROUP)
         if HAS_ALLOWED:
-            next_share = share_of(allowed_words(row, first, last, vocab_size, TILE))
-            words = allowed_words(row, first + 1, last, vocab_size, TILE)
+            next_words = allowed_words(row, first, last, vocab_size, TILE)
+            next_share = share_of(next_words)
+            coming_words = allowed_words(row, first + 1, last, vocab_size, TILE)
         if HAS_SPECIAL and AHEAD:
             next_special = special_of_tile(row, first, leaves_out, GROUP, SLOTS)
         for tile in range(first, last):
             quad = tile * (TILE // 4) + within
             if HAS_ALLOWED:
-                share, next_share = next_share, share_of(words)
-                words = allowed_words(row, tile + 2, last, vocab_size, TILE)
+                words, next_words = next_words, coming_words
+                share, next_share = next_share, share_of(next_words)
+                coming_words = allowed_words(row, tile + 2, last, vocab_size, TILE)
             if PACKED:
                 # The next tile is on its way while this one is worked on.
                 z0, z1, z2, z3 = unpack(coming, quad, vocab_size, KIND, EVEN)
@@ -114,23 +120,25 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                 special = next_special
                 next_special = special_of_tile(row, tile + 1, leaves_out & (tile + 1 < last), GROUP, SLOTS)
             if HAS_ALLOWED:
-                applies = applies | (share != ALL)
+                applies = applies | ((share != ALL) & (measures | (share == FEW)))
             if HAS_ALLOWED or HAS_SPECIAL:
                 if applies:
                     lanes = tl.full((SLOTS // 2,), -1, tl.int32)
                     if HAS_ALLOWED:
-                        lanes = allowed_of_tile(row, tile, end, GROUP, SLOTS)
+                        lanes = lanes_of_words(words, GROUP, SLOTS)
                     if HAS_SPECIAL:
                         if not AHEAD:
                             special = special_of_tile(row, tile, leaves_out, GROUP, SLOTS)
                         lanes = lanes & ~special
-                    bits = lanes[None, :] >> (8 * tl.arange(0, GROUP)[:, None])
-                    of_quads = tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
-                    z0, z1, z2, z3 = only(of_quads, z0, z1, z2, z3)
+                    z0, z1, z2, z3 = only(bits_of_quads(lanes, GROUP, SLOTS), z0, z1, z2, z3)
+            of_quad = larger(larger(z0, z1), larger(z2, z3))
             racing = races
             if HAS_ALLOWED:
                 racing = races & (share != NONE)
-            of_quad = larger(larger(z0, z1), larger(z2, z3))
+                if RACE and not MASS:
+                    if races & (share == MOST):
+                        lanes = lanes_of_words(words, GROUP, SLOTS)
+                        of_quad = tl.where((bits_of_quads(lanes, GROUP, SLOTS) & 15) != 0, of_quad, -float("inf"))
             if measures:
                 of_group = tl.reduce(of_quad, 0, larger)
                 largest = max_or_nan(of_group)

@@ -9,6 +9,8 @@ from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.read import first_of_split, read_split, store_found
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 
+QUARTERS = tl.constexpr(3)  # of the other programs that come before those of exceptions
+
 
 @triton.jit
 def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions, scratch, num_plain,
@@ -16,13 +18,18 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 RACERS: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
                 MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr,
-                LOOSE: tl.constexpr = False):  # fmt: skip
+                LOOSE: tl.constexpr = False, SUMS: tl.constexpr = False):  # fmt: skip
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced.
+
+    SUMS: rows will be listed whose masses are to be summed; there are none yet.
 
     LOOSE: maxima of rows without min-p may be special tokens' (`is_loose`), and raced rows' masses hold theirs.
     """
     row_index, split = place_of(tl.program_id(0), num_plain_splits, HAS_SPECIAL)
     let_next_begin(OVERLAP)
+    if SUMS:
+        if tl.program_id(0) == 0:
+            tl.store(scratch[10], 0)
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)
@@ -60,11 +67,16 @@ def split_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
 
 @triton.jit
 def place_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
-    """(row, split) that a program reads. The exceptions' splits come last: short ones, which wait for nothing then."""
-    row_index, split = program // num_plain_splits, program % num_plain_splits
+    """(row, split) that a program reads. The exceptions' splits begin when the kernel that lists them is long over, and
+    before the last of the others, since they are short and would be waited for at the end."""
+    place = program
     if HAS_SPECIAL:
         num_rows = tl.num_programs(0) // (num_plain_splits + 1)
-        beyond = program - num_rows * num_plain_splits
-        row_index = tl.where(beyond >= 0, beyond, row_index)
-        split = tl.where(beyond >= 0, num_plain_splits, split)
+        special = program - num_rows * num_plain_splits // 4 * QUARTERS
+        of_special = (special >= 0) & (special < num_rows)
+        place = tl.where(special >= num_rows, program - num_rows, program)
+    row_index, split = place // num_plain_splits, place % num_plain_splits
+    if HAS_SPECIAL:
+        row_index = tl.where(of_special, special, row_index)
+        split = tl.where(of_special, num_plain_splits, split)
     return row_index, split

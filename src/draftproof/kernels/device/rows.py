@@ -110,13 +110,21 @@ def special_of_tile(row, tile, inside, GROUP: tl.constexpr, SLOTS: tl.constexpr)
 
 
 @triton.jit
-def allowed_of_tile(row, tile, end, GROUP: tl.constexpr, SLOTS: tl.constexpr):
-    """[SLOTS / 2] int32: a tile's allowed bits up to quad `end`, in the order of `special_of_tile`."""
-    bits = tl.zeros((SLOTS // 2,), tl.int32)
+def lanes_of_words(words, GROUP: tl.constexpr, SLOTS: tl.constexpr):
+    """[SLOTS / 2] int32: a tile's words of a mask, [TILE / 32] uint32, in the order of `special_of_tile`."""
+    lane = tl.arange(0, SLOTS // 2)
+    lanes = tl.zeros((SLOTS // 2,), tl.uint32)
     for group in tl.static_range(GROUP):
-        eighth = (tile * GROUP + group) * (SLOTS // 2) + tl.arange(0, SLOTS // 2)
-        bits |= tl.load(row[1] + eighth, mask=2 * eighth < end, other=0).to(tl.int32) << (8 * group)
-    return bits
+        word = tl.gather(words, group * (SLOTS // 8) + lane // 4, 0)
+        lanes |= ((word >> (8 * (lane % 4)).to(tl.uint32)) & 255) << (8 * group)
+    return lanes.to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def bits_of_quads(lanes, GROUP: tl.constexpr, SLOTS: tl.constexpr):
+    """[GROUP, SLOTS] int32 of `special_of_tile`'s order: bits 0..3 are of each quad's tokens, with others above."""
+    bits = lanes[None, :] >> (8 * tl.arange(0, GROUP)[:, None])
+    return tl.reshape(tl.join(bits, bits >> 4), (GROUP, SLOTS))
 
 
 @triton.jit
@@ -149,8 +157,21 @@ def load_tiles(row, tile, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, 
 @triton.jit
 def loaded_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
     """(logits [G, TILE], allowed bits, special bits [G, TILE / 8]) as memory holds them, for `tiles_of_loaded`."""
+    logits = logits_of_tiles(row, tile, vocab_size, TILE)
+    allowed, special = bits_of_tiles(row, tile, vocab_size, TILE, HAS_ALLOWED, HAS_SPECIAL)
+    return logits, allowed, special
+
+
+@triton.jit
+def logits_of_tiles(row, tile, vocab_size, TILE: tl.constexpr):
+    """[G, TILE] logits as memory holds them; -inf beyond the vocabulary."""
     ids = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    logits = tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf"))
+    return tl.load(row[0] + ids, mask=ids < vocab_size, other=-float("inf"))
+
+
+@triton.jit
+def bits_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """(allowed bits, special bits), [G, TILE / 8] each; of no meaning where there are none."""
     # Not known to be aligned: else a lane would load several bytes of one word.
     eighth = tl.multiple_of(tile[:, None] * (TILE // 8) + tl.arange(0, TILE // 8)[None, :], [1, 1])
     allowed, special = eighth, eighth
@@ -158,7 +179,7 @@ def loaded_of_tiles(row, tile, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.c
         allowed = tl.load(row[1] + eighth, mask=8 * eighth < vocab_size, other=0)
     if HAS_SPECIAL:
         special = tl.load(row[2] + special_at(eighth), mask=8 * eighth < vocab_size, other=0)
-    return logits, allowed, special
+    return allowed, special
 
 
 @triton.jit
@@ -224,6 +245,32 @@ def load_places(row, places, num_tiles, num_plain, vocab_size, TILE: tl.constexp
         z = tl.where(extra, tl.load(row[4] + place, mask=extra, other=-float("inf")), z)
         ids = tl.where(extra, tl.load(row[3] + place, mask=extra, other=0), ids)
     return z, ids
+
+
+@triton.jit
+def load_quad(row, place, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+              HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """Four logits, float32 of the shape of `place`, at `place` (a multiple of 4) and behind; as `load_places`."""
+    z = (load_below(row[0], place, vocab_size), load_below(row[0], place + 1, vocab_size),
+         load_below(row[0], place + 2, vocab_size), load_below(row[0], place + 3, vocab_size))  # fmt: skip
+    if HAS_ALLOWED or HAS_SPECIAL:
+        bits = plain_bits(row, place // 8, place < vocab_size, HAS_ALLOWED, HAS_SPECIAL) >> (place % 8)
+        z = only(bits, z[0], z[1], z[2], z[3])
+    if HAS_SPECIAL:
+        if tl.max(place, 0) >= num_plain * TILE:
+            end = (num_tiles - num_plain) * TILE
+            extra = place - num_plain * TILE
+            extra = tl.where(extra >= 0, extra, end)
+            z = (tl.maximum(z[0], load_below(row[4], extra, end)), tl.maximum(z[1], load_below(row[4], extra + 1, end)),
+                 tl.maximum(z[2], load_below(row[4], extra + 2, end)),
+                 tl.maximum(z[3], load_below(row[4], extra + 3, end)))  # fmt: skip
+    return z
+
+
+@triton.jit
+def load_below(values, place, end):
+    """Float32 of the values at `place`, -inf from `end` on."""
+    return tl.load(values + place, mask=place < end, other=-float("inf")).to(tl.float32)
 
 
 @triton.jit

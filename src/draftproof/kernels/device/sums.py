@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.rows import above, loaded_of_tiles, ordered, tiles_of_loaded, unordered
+from draftproof.kernels.device.rows import above, bits_of_tiles, logits_of_tiles, ordered, tiles_of_loaded, unordered
 
 UNITS = tl.constexpr(1099511627776.0)  # of a mass: 2^40
 
@@ -23,18 +23,18 @@ def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_ma
     mass0 = tl.zeros((GROUP, TILE // 8), tl.int64)
     mass1, mass2 = mass0, mass0
     within = tl.arange(0, GROUP)
-    next_reach = tl.load(tile_max + first + within, mask=first + within < last, other=-float("inf"))
-    coming = loaded_of_tiles(row, first + within, shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
-    for start in range(first, last, GROUP):
-        # The next tiles are on their way while these are weighed; nearly all are asked for.
-        tile, after = start + within, start + GROUP + within
-        reach, loaded = next_reach, coming
-        next_reach = tl.load(tile_max + after, mask=after < last, other=-float("inf"))
-        coming = loaded_of_tiles(row, tl.where(after < last, after, shape[0]), shape[2], TILE, HAS_ALLOWED,
-                                 HAS_SPECIAL)  # fmt: skip
+    coming = bits_of_tiles(row, first + within, shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+    for start in tl.range(first, last, GROUP, num_stages=4):
+        # Three more tiles are on their way while one is weighed; nearly all are asked for.
+        tile = start + within
+        reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
+        logits = logits_of_tiles(row, tl.where(tile < last, tile, shape[0]), shape[2], TILE)
+        allowed, special = coming
+        coming = bits_of_tiles(row, tile + GROUP, shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
         most = tl.max(reach, 0)
         if most >= bounds[0][0]:
-            z, ids = tiles_of_loaded(row, tile, loaded, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+            z, ids = tiles_of_loaded(row, tile, (logits, allowed, special), shape[0], shape[1], shape[2], TILE,
+                                     HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
             if GROUP > 1:
                 z = tl.where((reach >= bounds[0][0])[:, None], z, -float("inf"))
             weights = tl.exp2(tl.fma(z, scale, -top))

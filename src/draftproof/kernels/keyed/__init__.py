@@ -17,10 +17,12 @@ _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
 _SUM_PROGRAMS: Final = 2048  # where rows are picked and summed by one launch
 _SUM_PARTS: Final = 16  # of rows of which few are summed
+_SUMMERS: Final = 4096  # programs that sum rows of which few are summed, at most
 _AT_ONCE: Final = 16  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
-_READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
-_LEAST_TILES: Final = 5  # that a program reads: a race is finished at the cost of one or two tiles more
+_READERS: Final = 4864  # programs of one warp, some more than 132 processors take at once
+_LEAST_TILES: Final = 6  # that a program reads: a race is finished at the cost of one or two tiles more
+_REGISTERS: Final = 80  # of programs that read under changes, at most
 _LISTERS: Final = 40960  # programs that read rows of which none is raced, of two tiles or more
 _PICKED_BY_WALK: Final = 1024  # splits of a request's rows that a walk looks at itself
 
@@ -51,7 +53,8 @@ class KeyedKernel:
         device = logits.device
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
         plain = torch.empty_like(self._exceptions.logits)
-        self._scratch = (*self._plan.scratch(device), plain)
+        to_sum = torch.empty(2 + 2 * rows.num_rows, dtype=torch.int32, device=device)
+        self._scratch = (*self._plan.scratch(device), to_sum, plain)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
         ints = [torch.empty(rows.num_rows, dtype=torch.int32, device=device) for _ in range(5)]
@@ -87,14 +90,14 @@ class KeyedKernel:
         special = plan.num_exceptions > 0
         loose = special and (requests.lists or requests.top_p_alone)
         changed = special or allowed is not None
-        limits = plan.at_most(88 if requests.top_p_alone else 72) if changed and requests.races else {}
+        limits = plan.at_most(_REGISTERS) if changed and requests.races else {}
         tiles_per_split = plan.tiles_per_split if requests.races else self._tiles_to_list
         splits = -(-plan.num_plain // tiles_per_split)
         read_kernel[(plan.num_rows * (splits + special),)](
             logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
             tiles_per_split, plan.vocab_size, splits, PACKED=plan.packed, KIND=plan.kind,
             EVEN=plan.vocab_size % 4 == 0, RACE=requests.races, MASS=requests.top_p_alone, GROUPS=requests.lists,
-            LOOSE=loose, num_warps=1, **sizes, **common.of_read, **limits,
+            LOOSE=loose, SUMS=requests.top_p_alone, num_warps=1, **sizes, **common.of_read, **limits,
         )  # fmt: skip
         shared = (
             *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
@@ -115,7 +118,10 @@ class KeyedKernel:
                 num_warps=_SUM_WARPS if at_once else 1, **summing,
             )  # fmt: skip
             if sums and not at_once:
-                sum_kernel[(plan.num_rows * parts,)](*shared, num_warps=_SUM_WARPS, **summing)
+                sum_kernel[(min(plan.num_rows * parts, _SUMMERS),)](
+                    *shared, (rows.offsets, rows.drafted, rows.parents, rows.ancestors), rows.ancestors.shape[1],
+                    NODES=self._nodes, num_warps=_SUM_WARPS, **summing,
+                )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
@@ -126,7 +132,7 @@ class KeyedKernel:
 
 
 def read_splits(num_rows: int, num_tiles: int) -> int:
-    """How many programs read a row, at most: as many as the processors take at once, of five tiles or more each."""
+    """How many programs read a row, at most: some more than the processors take at once, of six tiles or more each."""
     return min(-(-_READERS // num_rows), -(-num_tiles // _LEAST_TILES))
 
 

@@ -21,6 +21,8 @@ from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_
 from draftproof.kernels.device.rows import larger, level, max_or_nan
 from draftproof.kernels.device.sums import UNITS, store_masses_of_part
 
+UNSUMMED = tl.constexpr(-1)  # in place of a row's first mass
+
 
 @triton.jit
 def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
@@ -46,10 +48,10 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     raced = is_raced(request, request_params)
     wait_for_previous(OVERLAP)
     tile_max = scratch[0] + row_index * TILES
-    tile = tl.arange(0, TILES)
-    largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
-    racer = tl.arange(0, RACERS)
+    tile, racer = tl.arange(0, TILES), tl.arange(0, RACERS)
+    reach = tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf"))
     scores = tl.load(scratch[2] + row_index * (3 * RACERS) + racer, mask=racer < num_racers, other=-float("inf"))
+    largest = max_or_nan(reach)
     fault = health(tl.where(raced, max_or_nan(scores), largest))
     none = tl.full((), -1, tl.int32)
     tokens = (none, none, none)
@@ -86,42 +88,73 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 tl.store(drawn[8] + row_index, doubt)
                 tl.store(drawn[9] + row_index, largest)
             if not SUMS:
+                tl.store(drawn[4] + row_index * (3 * PARTS), tl.full((), UNSUMMED, tl.int64))
+                if state == SUMMED:
+                    place = scratch[10] + 2 + 2 * tl.atomic_add(scratch[10], 1, sem="relaxed")
+                    tl.store(place, row_index)
+                    tl.store(place + 1, request)
                 for rank in tl.static_range(3):
                     tl.store(drawn[7] + 3 * row_index + rank, z[rank])
 
 
 @triton.jit
 def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
-               num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+               num_racers, vocab_size, draft, num_nodes, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                GROUP: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-               OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows * PARTS. The masses before the contenders of rows that `pick_kernel` left to be summed."""
+               NODES: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: any. The masses before the contenders of rows that `pick_kernel` left to be summed, where a walk may come
+    to them.
+
+    draft: (offsets, drafted, parents, ancestors [rows, num_nodes]), as in `walk_kernel` and `arguments.Rows`.
+    """
     let_next_begin(OVERLAP)
-    row_index = tl.program_id(0) // PARTS
-    request = tl.load(row_params[0] + row_index)
-    scale = scale_of(tl.load(request_params[0] + request))
+    node = tl.arange(0, NODES)
+    tile = tl.arange(0, TILES)
     wait_for_previous(OVERLAP)
-    if tl.load(drawn[2] + row_index) == SUMMED:
-        tile_max = scratch[0] + row_index * TILES
-        if HAS_SPECIAL:
-            largest = tl.load(drawn[9] + row_index)
-        else:
-            tile = tl.arange(0, TILES)
-            largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
-        z = drawn[7] + 3 * row_index
-        store_masses_of_part(
-            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
-            tl.program_id(0) % PARTS, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
-            ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
-             (tl.load(z + 2), tl.load(drawn[6] + row_index))),
-            drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    for item in range(tl.program_id(0), tl.load(scratch[10]) * PARTS, tl.num_programs(0)):
+        place = scratch[10] + 2 + 2 * (item // PARTS)
+        row_index, request = tl.load(place), tl.load(place + 1)
+        first = tl.load(draft[0] + request)
+        above = (node > 0) & (node <= num_nodes)
+        above = above & (tl.load(draft[3] + row_index * num_nodes + node - 1, mask=above, other=0) != 0)
+        drafted = tl.load(draft[1] + first + node, mask=above, other=-1)
+        parents = first + tl.load(draft[2] + first + node, mask=above, other=0)
+        if may_come(drawn, above, drafted, parents):
+            scale = scale_of(tl.load(request_params[0] + request))
+            tile_max = scratch[0] + row_index * TILES
+            if HAS_SPECIAL:
+                largest = tl.load(drawn[9] + row_index)
+            else:
+                largest = tl.max(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")), 0)
+            z = drawn[7] + 3 * row_index
+            store_masses_of_part(
+                row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
+                item % PARTS, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
+                ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
+                 (tl.load(z + 2), tl.load(drawn[6] + row_index))),
+                drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
 
 
 @triton.jit
-def mass_before(masses, rows, rank, summed, PARTS: tl.constexpr):
-    """[NODES] float64: the mass before rows' contenders of one rank, in units of 2^-40."""
+def may_come(drawn, above, drafted, parents):
+    """Whether a walk may come to a row, as far as picks say: none of its ancestors' rows surely draws another token.
+
+    above: [NODES] which nodes are ancestors; drafted, parents: their tokens, and the rows that these follow.
+    """
+    states = tl.load(drawn[2] + parents, mask=above, other=LEFT)
+    first = tl.load(drawn[0] + parents, mask=above, other=-1)
+    second = tl.load(drawn[5] + parents, mask=above, other=-1)
+    third = tl.load(drawn[6] + parents, mask=above, other=-1)
+    later = (second == drafted) | (third == drafted) | (second < 0) | (third < 0)
+    likely = (first == drafted) | (states == LEFT) | ((states == SUMMED) & later)
+    return tl.min((likely | (above == 0)).to(tl.int32), 0) > 0
+
+
+@triton.jit
+def load_masses(masses, rows, rank, inside, PARTS: tl.constexpr):
+    """[NODES, PARTS] int64: what the parts weigh before rows' contenders of one rank, in units of 2^-40."""
     place = (rows[:, None] * 3 + rank) * PARTS + tl.arange(0, PARTS)[None, :]
-    return tl.sum(tl.load(masses + place, mask=summed[:, None], other=0), 1).to(tl.float64)
+    return tl.load(masses + place, mask=inside[:, None], other=0)
 
 
 @triton.jit
@@ -180,19 +213,25 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
         states = tl.load(drawn[2] + first + node, mask=inside, other=0)
     if FILTERS:
-        wanted = tl.load(drawn[3] + first + node, mask=inside, other=0.0)
+        # All that memory brings is asked for before any of it is used.
+        rows = first + node
+        masses = (load_masses(drawn[4], rows, 0, inside, PARTS), load_masses(drawn[4], rows, 1, inside, PARTS),
+                  load_masses(drawn[4], rows, 2, inside, PARTS))  # fmt: skip
+        contenders = (tokens, tl.load(drawn[5] + rows, mask=inside, other=-1),
+                      tl.load(drawn[6] + rows, mask=inside, other=-1))  # fmt: skip
+        first_mass = tl.load(drawn[4] + rows * (3 * PARTS), mask=inside, other=UNSUMMED)
+        wanted = tl.load(drawn[3] + rows, mask=inside, other=0.0)
         off = NEAR_MASS * wanted
         if HAS_SPECIAL:
             off = tl.maximum(off, tl.load(drawn[8] + first + node, mask=inside, other=0.0))
         summed = inside & (states == SUMMED)
         states = tl.where(summed, LEFT, states)
-        first_tokens = tokens
+        # Rows that no walk was likely to come to.
+        summed = summed & (first_mass != UNSUMMED)
         dropped = tl.full((NODES,), -1, tl.int32)
         for rank in tl.static_range(2, -1, -1):
-            ranked = first_tokens
-            if rank > 0:
-                ranked = tl.load(drawn[4 + rank] + first + node, mask=summed, other=-1)
-            mass = mass_before(drawn[4], first + node, rank, summed, PARTS)
+            ranked = contenders[rank]
+            mass = tl.sum(masses[rank], 1).to(tl.float64)
             kept = summed & (ranked >= 0) & (mass < wanted * UNITS)
             tokens = tl.where(kept, ranked, tokens)
             near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= off * UNITS)
