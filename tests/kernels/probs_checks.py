@@ -76,27 +76,32 @@ def check_samples(kernels):
     sampled = torch.isin(chunk, torch.arange(64) * 144 // 64)
     case.logits[3:7] = torch.where(sampled, case.logits[3:7] / 20 - 4, case.logits[3:7])
     case.logits[7] = torch.where(sampled, case.logits[7], case.logits[7] / 3 - 2)
+    case.logits[3:5] += torch.linspace(0.0, 0.03, 9000)
     writes_laws(kernels, case)
 
 
 def check_sums(kernels):
-    """What a row's programs have weighed and listed of a sample's bracket, which is right, together."""
+    """What programs have weighed above a row's edges, and listed between two of them, together."""
     params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.5, 0.9)]
     case = Case("point", params, [0] * 2, seed=26, spread=1.0, vocab_size=9000)
     logits, rows = case.logits.to(DEVICE), case.rows(kernels)
     kernel = kernels.TargetProbsKernel(logits, rows, 9000, tile=TILE)
     kernel(logits, rows, case.requests(kernels), torch.zeros(2, 9000, device=DEVICE))
-    sums, lists, brackets, *_ = kernel._bounding.bracket
+    edges, sums, listed, places, *_ = kernel._bounding.bracket
     z = logits.double()
     weights = (z - z.amax(dim=1, keepdim=True)).exp()
-    for index, (low, high, _) in enumerate(brackets.tolist()):
-        for place, edge in enumerate((low, high)):
-            mass = weights[index][z[index] >= edge].sum()
-            assert abs(float(sums[index, place]) / 2.0**40 - float(mass)) < 1e-5 * float(mass)
-        inside = ((z[index] >= low) & (z[index] < high)).nonzero().flatten()
-        assert int(sums[index, 2]) >> 32 == len(inside)
-        assert lists[index, 1, : len(inside)].sort().values.tolist() == inside.tolist()
-        assert int(sums[index, 3]) == 2
+    for index, top_p in enumerate((0.5, 0.9)):
+        masses = [float(weights[index][z[index] >= edge].sum()) for edge in edges[index, :8].tolist()]
+        for found, mass in zip(sums[index, :8].tolist(), masses, strict=True):
+            assert abs(found / 2.0**43 - mass) <= 1e-5 * mass
+        reached = sum(mass >= top_p * float(weights[index].sum()) for mass in masses)
+        assert 0 < reached < 8
+        inside = (z[index] >= edges[index, reached - 1]) & (z[index] < edges[index, reached])
+        count = int(inside.sum())
+        assert count < 1500
+        assert int(sums[index, 8]) == count
+        assert places[index, :count].sort().values.tolist() == inside.nonzero().flatten().tolist()
+        assert torch.equal(listed[index, :count], logits[index, places[index, :count].long()].float())
 
 
 def writes_laws(kernels, case):

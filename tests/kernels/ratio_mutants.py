@@ -10,7 +10,7 @@ DRAFT_LAW = "ratio/device/draft_law.py"
 STOP = "ratio/device/stop.py"
 RESIDUAL = "ratio/device/residual.py"
 TOP_P = "device/top_p.py"
-BOUNDS = "device/bound_kernels.py"
+EDGES = "device/edges.py"
 
 RATIO_MUTANTS = {
     "accepts by the target's probability alone": Mutant(
@@ -63,26 +63,34 @@ RATIO_MUTANTS = {
         "mask=inside, other=1.0) * 1.3\n\n\n@triton.jit\ndef stop_of_rejection", ratio_checks.check_filters,
     ),
     "the last kept token dropped": Mutant(RATIO, "law[3] + 1)", "law[3])", ratio_checks.check_filters),
-    "top-p's mass without what lies above its bracket": Mutant(
-        "device/law.py", "mass += above_mass", "mass += 0.0", probs_checks.check_target_probs
+    "top-p's mass without what lies above its interval": Mutant(
+        "device/law.py", "mass, enough = above_units.to(", "mass, enough = (0 * above_units).to(",
+        probs_checks.check_parts,
     ),
+    "an interval without its upper end": Mutant(
+        EDGES, "tl.min(tl.where(reached, tl.load(edges + MOST), edge), 0)", "tl.load(edges + MOST)",
+        probs_checks.check_parts,
+    ),
+    "edges that are not searched for": Mutant(TOP_P, "by *= 0.5", "by *= 0.0", probs_checks.check_sums),
     "one of eight places listed for all": Mutant(
-        TOP_P, "(entry >> 8) * 8 + place", "(entry >> 8) * 8", probs_checks.check_parts
+        EDGES, "lane * 8 + (index & 7)", "lane * 8 + 0 * index", probs_checks.check_parts
     ),
-    "the last part's masses taken for the row's": Mutant(
-        TOP_P,
-        'tl.atomic_add(sums + 1, tl.sum(tl.sum(at_high, 1), 0), sem="relaxed")',
-        "tl.store(sums + 1, tl.sum(tl.sum(at_high, 1), 0))",
+    "the last program's masses taken for the row's": Mutant(
+        EDGES, 'tl.atomic_add(sums + 2, tl.sum(m2, 0), sem="relaxed")', "tl.store(sums + 2, tl.sum(m2, 0))",
         probs_checks.check_sums,
     ),
-    "a bound before all parts have been weighed": Mutant(
-        TOP_P, "== PARTS - 1", "== 0", probs_checks.check_sums
+    "a program's last stretch left to the next": Mutant(
+        "device/bound_kernels.py", "tl.minimum(first + share, stretches)", "tl.minimum(first + share, stretches) - 1",
+        probs_checks.check_sums,
     ),
-    "a bracket counted on from the one before": Mutant(
-        TOP_P, "tl.where(index < 3, -sum_of, 0)", "tl.where(index < 2, -sum_of, 0)", probs_checks.check_samples
+    "a list that is too long taken for all of it": Mutant(
+        "device/law.py", "if listed >= ROOM:", "if listed < 0:", probs_checks.check_samples
     ),
-    "a bracket that lies too low taken for right": Mutant(
-        TOP_P, "if above_mass >= needed:", "if above_mass < 0:", probs_checks.check_samples
+    "what lies above a bucket taken off twice": Mutant(
+        TOP_P, "goal -= before", "goal -= 2 * before", probs_checks.check_samples
+    ),
+    "a bucket's first key passed over": Mutant(
+        "device/buckets.py", "low, rise) >= bucket:", "low, rise) > bucket:", probs_checks.check_many_ties
     ),
     "a tie too many kept": Mutant(
         "device/ties.py", "if count >= num_kept:", "if count > num_kept:", probs_checks.check_many_ties
@@ -98,7 +106,7 @@ RATIO_MUTANTS = {
     "ties below 0 all kept": Mutant(
         "device/boundary.py", "((key >> 31) & ((1 << KEY_SHIFT) - 1))", "0", probs_checks.check_negative_ties
     ),
-    "a quarter of the ids passed over": Mutant(
+    "a third of the ids passed over": Mutant(
         TOP_P, "tl.where(in2, id1 + 1,", "tl.where(in2, id2 + 1,", probs_checks.check_parts
     ),
     "all tied tokens kept": Mutant(TOP_P, "if num_kept < num_tied:", "if num_kept < 0:", probs_checks.check_parts),

@@ -12,11 +12,12 @@ from draftproof.kernels.launch import Plan
 
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
 _READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
-_ROOM: Final = 4096
-_TILES_A_PART: Final = 32  # as device/top_p.py has them
-_TOP_P_WARPS: Final = 16
-_TOP_P_REGISTERS: Final = 64
-_TOP_P_PROGRAMS: Final = 264  # two of these on each of 132 processors
+_WEIGHERS: Final = 2112  # 16 such, which need more registers
+_ROOM: Final = 2048
+_WIDTH: Final = 16  # as device/edges.py has it
+_BUCKETS: Final = 512  # as device/buckets.py has them
+_BOUND_WARPS: Final = 8
+_SAMPLE_WARPS: Final = 8
 
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -35,11 +36,14 @@ class Bounding(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, device: torch.device) -> Bounding:
         """For the rows of `plan`."""
-        n, room = plan.num_rows, min(_ROOM, 1 << (plan.vocab_size - 1).bit_length())
-        sums = torch.empty((n, 4), dtype=torch.int64, device=device)
-        brackets = torch.empty((n, 3), dtype=torch.float32, device=device)
-        lists, count, asked = (torch.empty(size, dtype=torch.int32, device=device) for size in ((n, 2, room), 1, n))
-        return cls((sums, lists, brackets, count, asked), room)
+        n, room = plan.num_rows, _ROOM
+
+        def of(*shape: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        edges, sums = of(n, _WIDTH, dtype=torch.float32), of(n, _WIDTH, dtype=torch.int64)
+        listed, masses = of(n, room, dtype=torch.float32), of(n, _BUCKETS, dtype=torch.int64)
+        return cls((edges, sums, listed, of(n, room), masses, of(1), of(n)), room)
 
 
 def bound_rows(
@@ -56,22 +60,27 @@ def bound_rows(
     wanted: int,
 ) -> None:
     """Launches what finds the bounds and kept masses of measured rows. wanted: as in device/wanted.py."""
-    from draftproof.kernels.device.bound_kernels import bound_kernel, sample_kernel
+    from draftproof.kernels.device.bound_kernels import bound_kernel, list_kernel, sample_kernel, weigh_kernel
 
     n, top_p = plan.num_rows, requests.top_p_alone
     shape = (plan.num_tiles, plan.num_plain, plan.vocab_size)
     state = (rows.offsets, row_state, node_state, bounding.bracket)
     sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "WANTED": wanted, **common.flags}
     sizes |= plan.overlapping
-    programs, parts, options = n, 1, {"num_warps": 8}
+    of_bound: dict[str, int] = {}
     if top_p:
-        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=8, **sizes)
-        parts = -(-plan.num_tiles // _TILES_A_PART)
-        programs = min(_TOP_P_PROGRAMS, n * parts)
-        options = {"num_warps": _TOP_P_WARPS, **plan.at_most(_TOP_P_REGISTERS)}
-    bound_kernel[(programs,)](
+        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(64), **sizes)
+        options = {"TILE": plan.tile, "num_warps": 1, **common.flags, **plan.overlapping}
+        logits, stride, row_params, _, masks, exceptions = common.given
+        given = (logits, stride, row_params, masks, exceptions, *shape, bounding.bracket)
+        most = n * plan.num_tiles
+        weigh_kernel[(min(_WEIGHERS, most),)](*given, **plan.at_most(128), **options)
+        list_kernel[(min(_READERS, most),)](*given, ROOM=bounding.room, **options)
+        of_bound = plan.at_most(128)
+    bound_kernel[(n,)](
         *common.given, scratch, *shape, *state, GROUP=max(1, plan.group // 2), LIST=plan.list_size, ROOM=bounding.room,
-        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, PARTS=parts, **options, **sizes,
+        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, num_warps=_BOUND_WARPS, **of_bound,
+        **sizes,
     )  # fmt: skip
 
 

@@ -7,9 +7,10 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.boundary import keep_by_list, keep_of_row, least_of
-from draftproof.kernels.device.passes import first_at, list_tiles
+from draftproof.kernels.device.edges import COUNT, KEPT_MASS, LEVEL, SCALE, interval_of
+from draftproof.kernels.device.passes import WHOLE, first_at, list_tiles
 from draftproof.kernels.device.ties import keep_of_ties
-from draftproof.kernels.device.top_p import keep_of_bracket
+from draftproof.kernels.device.top_p import keep_of_bucket, settled_bracket
 
 
 @triton.jit
@@ -28,21 +29,18 @@ def bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temper
 
 
 @triton.jit
-def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, bracket, shape, scale, top, largest,
-                 temperature, total, k, top_p, min_score, above_mass, TILES: tl.constexpr, GROUP: tl.constexpr,
-                 TILE: tl.constexpr, LIST: tl.constexpr, ROOM: tl.constexpr, KEY_SHIFT: tl.constexpr,
-                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
+def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature,
+                 total, k, top_p, min_score, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
+                 LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
                  LISTS: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, kept mass) of a healthy row.
+    """(bound's logit, bound's id, kept mass) of a healthy row without top-p alone.
 
-    bracket: (places, how many, found, low) of the tokens of top-p's bracket, as in top_p.py.
-    above_mass: the mass above it.
-    TOP_P, LISTS: whether any row of the batch has top-p alone; top-k or min-p.
+    LISTS: whether any row of the batch has top-k or min-p.
     """
     z_bound, id_bound, mass = bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temperature, total,
                                                   TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-    if (temperature > 0) & ((k > 0) | (min_score > -float("inf"))):
-        if LISTS:
+    if LISTS:
+        if (temperature > 0) & ((k > 0) | (min_score > -float("inf"))):
             z_bound, id_bound, mass, num_found = keep_by_list(
                 row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
                 top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
@@ -51,20 +49,43 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, brac
                 z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p,
                                                       TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
                                                       HAS_SPECIAL)  # fmt: skip
-    elif TOP_P:
-        if (temperature > 0) & (top_p < 1.0):
-            enough = bracket[2] == 2
-            z_bound, wanted = bracket[3], top_p * total - above_mass
-            if enough:
-                id_bound, mass = keep_of_ties(row, tile_max, tiles, shape, scale, top, z_bound, bracket[1], wanted,
-                                              TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-            if bracket[2] == 1:
-                z_bound, id_bound, mass, enough = keep_of_bracket(
-                    row, bracket[0], bracket[1], shape, scale, top, wanted, TILE, ROOM, KEY_SHIFT, HAS_ALLOWED,
-                    HAS_SPECIAL)  # fmt: skip
-            mass += above_mass
-            if not enough:
-                z_bound, id_bound, mass = keep_of_row(
-                    row, tiles, tile_max, shape, scale, top, largest, tl.full((), -float("inf"), tl.float32), 0, top_p,
-                    TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    return z_bound, id_bound, mass
+
+
+@triton.jit
+def bound_of_top_p(row_index, row, scratch, edges, sums, masses, list_z, places, shape, rows, TILES: tl.constexpr,
+                   GROUP: tl.constexpr, TILE: tl.constexpr, ROOM: tl.constexpr, KEY_SHIFT: tl.constexpr,
+                   HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(bound's logit, bound's id, kept mass) of a healthy row with top-p alone.
+
+    edges, sums, list_z, places: as edges.py has them, weighed and listed. masses: scratch, as in buckets.py.
+    """
+    scale, top = tl.load(edges + SCALE), tl.load(edges + LEVEL)
+    wanted, listed = tl.load(sums + KEPT_MASS), tl.load(sums + COUNT)
+    low, high, above_units = interval_of(edges, sums)
+    count, found, bucket = listed.to(tl.int32), tl.full((), 1, tl.int32), tl.zeros((), tl.int32)
+    goal = tl.maximum(wanted - above_units, 1)
+    rise = tl.zeros((), tl.float32)
+    if listed >= ROOM:
+        found, bucket, low, rise, above_units, goal, count = settled_bracket(
+            row, shape, scale, top, wanted, low, high, sums, masses, list_z, places, TILE, ROOM, KEY_SHIFT, HAS_ALLOWED,
+            HAS_SPECIAL)  # fmt: skip
+    z_bound, id_bound = low, tl.zeros((), tl.int32) + shape[2]
+    mass, enough = above_units.to(tl.float64) / WHOLE, found == 2
+    tile_max, tiles = scratch[0] + row_index * TILES, scratch[5] + row_index * TILES
+    if found == 2:
+        id_bound, kept_mass = keep_of_ties(row, tile_max, tiles, shape, scale, top, z_bound, count,
+                                           goal.to(tl.float64) / WHOLE, TILES, TILE, HAS_ALLOWED,
+                                           HAS_SPECIAL)  # fmt: skip
+        mass += kept_mass
+    if found == 1:
+        z_bound, id_bound, kept, enough = keep_of_bucket(row, list_z, places, count, bucket, low, rise, shape, scale,
+                                                         top, goal, TILE, ROOM, KEY_SHIFT, HAS_SPECIAL)  # fmt: skip
+        mass += kept.to(tl.float64) / WHOLE
+    if not enough:
+        least = tl.full((), -float("inf"), tl.float32)
+        z_bound, id_bound, mass = keep_of_row(
+            row, tiles, tile_max, shape, scale, top, tl.load(rows[4] + row_index), least, 0,
+            wanted.to(tl.float64) / WHOLE / tl.load(rows[5] + row_index), TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
+            HAS_SPECIAL)  # fmt: skip
     return z_bound, id_bound, mass

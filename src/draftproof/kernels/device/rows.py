@@ -208,14 +208,33 @@ def tiles_of_loaded(row, tile, loaded, num_tiles, num_plain, vocab_size, TILE: t
 @triton.jit
 def load_eighths(row, eighth, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                  HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """[G, TILE / 8, 8] float32: logits of eight places side by side, each run in one lane; -inf where no token is."""
+    """[G, N, 8] float32 of eighths [G, N]: logits of eight places side by side, each run in one lane; -inf where no
+    token is."""
+    loaded = loaded_eighths(row, eighth, vocab_size, HAS_ALLOWED, HAS_SPECIAL)
+    return eighths_of_loaded(row, eighth, loaded, num_tiles, num_plain, TILE, HAS_ALLOWED, HAS_SPECIAL)
+
+
+@triton.jit
+def loaded_eighths(row, eighth, vocab_size, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
+    """(logits [G, N, 8], bits of plain tokens that are allowed [G, N]) as memory holds them, for
+    `eighths_of_loaded`."""
     place = eighth[:, :, None] * 8 + tl.arange(0, 8)[None, None, :]
-    z = tl.load(row[0] + place, mask=place < vocab_size, other=-float("inf")).to(tl.float32)
+    bits = eighth
     if HAS_ALLOWED or HAS_SPECIAL:
         bits = plain_bits(row, tl.multiple_of(eighth, [1, 1]), 8 * eighth < vocab_size, HAS_ALLOWED, HAS_SPECIAL)
-        z = tl.where(((bits[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1) != 0, z, -float("inf"))
+    return tl.load(row[0] + place, mask=place < vocab_size, other=-float("inf")), bits
+
+
+@triton.jit
+def eighths_of_loaded(row, eighth, loaded, num_tiles, num_plain, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                      HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """What `load_eighths` returns, of what was loaded for it."""
+    z = loaded[0].to(tl.float32)
+    if HAS_ALLOWED or HAS_SPECIAL:
+        z = tl.where(((loaded[1][:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1) != 0, z, -float("inf"))
     if HAS_SPECIAL:
         if tl.max(tl.max(eighth, 1), 0) >= num_plain * (TILE // 8):
+            place = eighth[:, :, None] * 8 + tl.arange(0, 8)[None, None, :]
             extra = place - num_plain * TILE
             inside = (extra >= 0) & (place < num_tiles * TILE)
             z = tl.where(inside, tl.load(row[4] + extra, mask=inside, other=-float("inf")), z)

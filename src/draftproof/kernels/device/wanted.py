@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.draw import OK
+from draftproof.kernels.device.edges import WIDTH
 from draftproof.kernels.device.request import is_raced
 from draftproof.kernels.device.rows import level
 
@@ -43,9 +44,9 @@ def store_unbounded(row_index, rows, bracket, largest, scale, total, temperature
     least = tl.where(listed, own, tl.minimum(top_p, 1.0) * total) * 0.99999
     tl.store(rows[6] + row_index, least)
     tl.store(rows[7] + row_index, least)
-    tl.store(bracket[0] + 4 * row_index + tl.arange(0, 4), tl.zeros((4,), tl.int64))
+    tl.store(bracket[1] + WIDTH * row_index + tl.arange(0, WIDTH), tl.zeros((WIDTH,), tl.int64))
     if row_index == 0:
-        tl.store(bracket[3], 0)
+        tl.store(bracket[5], 0)
 
 
 @triton.jit
