@@ -9,8 +9,6 @@ from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.read import first_of_split, read_split, store_found
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 
-QUARTERS = tl.constexpr(3)  # of the other programs that come before those of exceptions
-
 
 @triton.jit
 def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions, scratch, num_plain,
@@ -67,16 +65,11 @@ def split_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
 
 @triton.jit
 def place_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
-    """(row, split) that a program reads. The exceptions' splits begin when the kernel that lists them is long over, and
-    before the last of the others, since they are short and would be waited for at the end."""
-    place = program
+    """(row, split) that a program reads. The exceptions' splits come last: short ones, which wait for nothing then."""
+    row_index, split = program // num_plain_splits, program % num_plain_splits
     if HAS_SPECIAL:
         num_rows = tl.num_programs(0) // (num_plain_splits + 1)
-        special = program - num_rows * num_plain_splits // 4 * QUARTERS
-        of_special = (special >= 0) & (special < num_rows)
-        place = tl.where(special >= num_rows, program - num_rows, program)
-    row_index, split = place // num_plain_splits, place % num_plain_splits
-    if HAS_SPECIAL:
-        row_index = tl.where(of_special, special, row_index)
-        split = tl.where(of_special, num_plain_splits, split)
+        beyond = program - num_rows * num_plain_splits
+        row_index = tl.where(beyond >= 0, beyond, row_index)
+        split = tl.where(beyond >= 0, num_plain_splits, split)
     return row_index, split
