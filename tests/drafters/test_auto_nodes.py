@@ -178,6 +178,17 @@ def test_survival_takes_weights_at_their_word_at_first_and_learns():
     assert np.all(survival.of(np.array([-math.inf, -1e9])) <= after.min())
 
 
+def test_nodes_of_one_bin_are_told_apart() -> None:
+    survival = Survival()
+    weights = np.log(np.array([0.6, 0.5, 0.4, 0.3]))
+    # Nothing was verified: at their word.
+    assert np.allclose(survival.of(weights), np.exp(weights))
+    for _ in range(100):
+        survival.observe(weights, np.array([True, False, False, False]))
+    found = survival.of(weights)
+    assert np.all(np.diff(found) < 0) and np.all(found[1:] < np.exp(weights)[1:])
+
+
 def settled(policy, *, num_passes=40, accepted=2, added=0.5):
     """A request whose passes over 9 tokens have cost `added` plain steps more and got `accepted` tokens each."""
     for _ in range(num_passes):

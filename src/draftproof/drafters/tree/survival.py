@@ -2,7 +2,8 @@
 
 Rule: verified nodes are sorted into bins of their log weight, BIN wide; a bin's estimate is (accepted + STRENGTH *
 weight) / (verified + STRENGTH), with forgetting, weight being exp of the bin's middle. Estimates never grow from a
-heavier bin to a lighter one: those that would are lowered to the one before.
+heavier bin to a lighter one: those that would are lowered to the one before. Between the middles of two bins the
+logarithm is on the straight line between theirs, so that nodes of one bin are told apart.
 Before anything was verified a weight is taken at its word, which is what it claims to be.
 `Offspring` says from this what expanding a node would bring.
 """
@@ -30,16 +31,20 @@ class Survival:
     def __init__(self) -> None:
         self._accepted = np.zeros(NUM_BINS)
         self._verified = np.zeros(NUM_BINS)
-        self._claimed = np.exp(-BIN * (np.arange(NUM_BINS) + 0.5))
+        self._middles = BIN * (np.arange(NUM_BINS) + 0.5)
+        self._claimed = np.exp(-self._middles)
+        self._log_estimates: NDArray[np.float64] | None = None
 
     def of(self, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] probabilities of acceptance for candidates of `log_weights` [n], at most 0."""
-        estimates = (self._accepted + STRENGTH * self._claimed) / (self._verified + STRENGTH)
-        found: NDArray[np.float64] = np.minimum.accumulate(estimates)[_bins(log_weights)]
-        return found
+        if self._log_estimates is None:
+            estimates = (self._accepted + STRENGTH * self._claimed) / (self._verified + STRENGTH)
+            self._log_estimates = np.log(np.minimum.accumulate(estimates))
+        return np.exp(np.interp(-log_weights, self._middles, self._log_estimates))
 
     def observe(self, log_weights: NDArray[np.float64], accepted: NDArray[np.bool_]) -> None:
         """Takes in verified nodes, and which of them were on the accepted path."""
+        self._log_estimates = None
         self._accepted *= FORGETTING
         self._verified *= FORGETTING
         bins = _bins(log_weights)
