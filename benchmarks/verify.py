@@ -69,9 +69,12 @@ def main() -> int:
         print("the kernels' tests fail, or their report is none of them: nothing is timed", file=sys.stderr)
         return 1
     wrong = num_wrong(151936)
-    for kind in filter(None, map(verify_changes.KINDS.get, options.changes)):
-        for params in map(FILTERS.__getitem__, options.filters):
-            wrong += verify_changes.num_wrong(logits_of(64, 151936, seed=1), params, kind, START)
+    for changes in options.changes:
+        kind = verify_changes.KINDS[changes]
+        for name in options.filters if kind is not None else ():
+            if sys.stderr.isatty():
+                print(f"checking {name} with changes {changes} against the reference", file=sys.stderr)
+            wrong += verify_changes.num_wrong(logits_of(64, 151936, seed=1), FILTERS[name], kind, START)
     if wrong:
         print(f"{wrong} tokens differ from the reference's: nothing is timed", file=sys.stderr)
         return 1

@@ -35,7 +35,7 @@ def sample_kernel(logits, stride, row_params, request_params, masks, exceptions,
                   offsets, rows, nodes, bracket, TILE: tl.constexpr, TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                   HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, WANTED: tl.constexpr,
                   OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows. Lists the wanted rows, with a sample's bracket for those that have top-p alone."""
+    """Grid: rows. Lists the wanted rows, with edges by a sample for those that have top-p alone."""
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
