@@ -51,6 +51,10 @@ class PackedLinear(nn.Module):
         out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(features, self.packed, self.bias, "none", [], "")
         return out
 
+    def dense_weight(self) -> torch.Tensor:
+        """[out_features, in_features] the numbers that were packed, unrounded."""
+        return self.packed.to_dense()
+
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, packed"
 

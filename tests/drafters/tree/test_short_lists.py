@@ -23,6 +23,7 @@ from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain, resolve
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.cpu_linear import PackedLinear
 from tests.drafters.learned.tiny import VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.threads import one_thread
 
@@ -107,6 +108,12 @@ def test_what_8_bits_stand_for_is_read(head) -> None:
     assert bool(((Bias(head).rows - rows).abs() <= 0.51 * scales).all())
 
 
+def test_what_is_packed_is_read(head) -> None:
+    rows = Bias(head).rows
+    head.markov_w2 = PackedLinear(head.markov_w2.weight, None)
+    assert torch.equal(Bias(head).rows, rows)
+
+
 THREADS = """
 import os
 from pathlib import Path
@@ -174,9 +181,12 @@ def laws_of(drafter, request: DraftRequest, *, looks: bool) -> list:
     return [root, *after, last]
 
 
-def test_a_tree_that_only_ranks_has_the_laws_of_others(tmp_path) -> None:
-    """The tiny model has fewer tokens than a list."""
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_tree_that_only_ranks_has_the_laws_of_others(tmp_path, monkeypatch, packs: bool) -> None:
+    """The tiny model has fewer tokens than a list. Drafters pack their products on CPUs without AVX-512."""
+    monkeypatch.setattr("draftproof.drafters.learned.load.should_pack", lambda *_, **__: packs)
     drafter, request = made(tmp_path)
+    assert (type(drafter.model.markov_head.markov_w2) is PackedLinear) == packs
     assert short_lists.LENGTH >= VOCAB_SIZE
     for law, expected in zip(
         laws_of(drafter, request, looks=True), laws_of(drafter, request, looks=False), strict=True

@@ -52,7 +52,7 @@ class EightBitLinear(nn.Module):
         out = out.mul_(self._scales) if self._bias is None else torch.addcmul(self._bias, out, self._scales)
         return out.to(features.dtype)
 
-    def dequantised(self) -> torch.Tensor:
+    def dense_weight(self) -> torch.Tensor:
         """[out_features, in_features] what the weights stand for, in float32."""
         return self._weight * self._scales[:, None]
 

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 
 from draftproof.core import Law, Sparse
-from draftproof.drafters.learned.eight_bit import EightBitLinear
 from draftproof.drafters.learned.markov import MarkovHead
 from draftproof.drafters.tree.scores import largest
 
@@ -37,7 +36,7 @@ class Bias:
     def __init__(self, head: MarkovHead) -> None:
         self._table = head.markov_w1.weight
         product: Any = head.markov_w2
-        weight = product.dequantised() if isinstance(product, EightBitLinear) else product.weight.detach()
+        weight = product.weight.detach() if hasattr(product, "weight") else product.dense_weight()
         self.rows = weight.float().cpu()
         """[D, rank]"""
 
