@@ -53,7 +53,8 @@ class PackedLinear(nn.Module):
 
     def dense_weight(self) -> torch.Tensor:
         """[out_features, in_features] the numbers that were packed, unrounded."""
-        return self.packed.to_dense()
+        weight: torch.Tensor = self.packed.to_dense()
+        return weight
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, packed"

@@ -18,8 +18,9 @@ import torch
 from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets import attention
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.branches import Branches, Room, find_rooms, num_branches
+from draftproof.targets.branches import Room, find_rooms, num_branches
 from draftproof.targets.cache import SlotCache
+from draftproof.targets.contents import SlotContents
 from draftproof.targets.extents import num_columns
 from draftproof.targets.invariant import choose_shapes
 from draftproof.targets.key_order import attention_agrees, moves_blocks, spreads
@@ -27,7 +28,7 @@ from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
 from draftproof.targets.memory import plan_columns
 from draftproof.targets.recurrent.functions import install
-from draftproof.targets.requested import check_path, check_requests
+from draftproof.targets.requested import check_requests
 from draftproof.targets.runner import Run, Runner
 from draftproof.targets.selfcheck import check_driving
 from draftproof.targets.shapes import KEY_STEP, ExactShapes, Shapes
@@ -138,18 +139,20 @@ class HFTarget:
                     raise
 
     def _reset(self, columns: int, *, captures: bool = False) -> None:
-        self.cache = SlotCache(
+        cache = SlotCache(
             self._layers.shapes, self.num_slots, columns, self._layers.recurrent, clears=not self._is_static
         )
         self._runner.static = None
         if self._is_static:
             self._runner.static = self._runner.static_steps(
-                self.cache, self._operations, invariant=self.invariant, captures=captures
+                cache, self._operations, invariant=self.invariant, captures=captures
             )
-        self._starts = [0] * self.num_slots
-        self._parents: list[tuple[int, ...] | None] = [None] * self.num_slots
-        self._branches: dict[int, Branches] = {}
-        self._num_releases = [0] * self.num_slots
+        self._contents = SlotContents(cache, self.taps)
+
+    @property
+    def cache(self) -> SlotCache:
+        """Keys, values and states of all slots."""
+        return self._contents.cache
 
     @contextmanager
     def borrowed(self, shapes: Shapes, num_layers: int, length: int) -> Iterator[SlotCache]:
@@ -160,14 +163,14 @@ class HFTarget:
         """
         config = self.model.config.get_text_config(decoder=True)
         kept, kept_layers = self.shapes, config.num_hidden_layers
-        state = (self.cache, self._starts, self._parents, self._branches, self._num_releases, self._runner.static)
+        state = self._contents, self._runner.static
         self.shapes, config.num_hidden_layers = shapes, min(num_layers, kept_layers)
         self._reset(self.num_slots * num_columns(length))
         try:
             yield self.cache
         finally:
             self.shapes, config.num_hidden_layers = kept, kept_layers
-            self.cache, self._starts, self._parents, self._branches, self._num_releases, self._runner.static = state
+            self._contents, self._runner.static = state
 
     @property
     def is_static(self) -> bool:
@@ -245,8 +248,7 @@ class HFTarget:
         store = TapStore(self.model, tap_ids, self.num_slots)
         if self.taps is not None:
             self.taps.close()
-        self.taps = store
-        self._runner.taps = self.taps
+        self.taps = self._contents.taps = self._runner.taps = store
         if self._runner.static is not None:
             self._runner.static.use_taps(self.taps)
         return self.taps
@@ -259,7 +261,7 @@ class HFTarget:
         return num_columns(length)
 
     def length(self, slot: int) -> int:
-        return self.cache.lengths[self._slot(slot)]
+        return self._contents.length(slot)
 
     def room(self, slot: int, num_more: int = 0) -> int:
         length = self.length(slot) + num_more
@@ -267,19 +269,14 @@ class HFTarget:
 
     @torch.no_grad()
     def score(self, requests: Sequence[ScoreRequest]) -> list[torch.Tensor]:
-        check_requests(self, requests, self._parents)
-        self._reserve(requests)
+        check_requests(self, requests, self._contents.parents)
+        self._contents.reserve(requests)
         logits: dict[int, torch.Tensor] = {}
         batches = list(self._runner.batches(requests, self.cache.lengths, self.shapes))
         for batch in batches:
             run = self._run(batch)
-            self._branches.update(run.branches)
-            for request, first, rows in zip(batch, run.firsts, run.rows, strict=True):
-                start = self.cache.lengths[request.slot]
-                self.cache.lengths[request.slot] = start + len(request.token_ids)
-                self._starts[request.slot], self._parents[request.slot] = start, request.parents
-                if self.taps is not None:
-                    self.taps.record([request.slot], [start], [len(request.token_ids)], [first])
+            self._contents.append(batch, run.firsts, run.branches)
+            for request, rows in zip(batch, run.rows, strict=True):
                 # The next forward may write its logits where these lie.
                 logits[request.slot] = rows if batch is batches[-1] else rows.clone()
         return [logits[request.slot] for request in requests]
@@ -312,11 +309,7 @@ class HFTarget:
 
         Raises ModelError where the cache has no room, with nothing changed.
         """
-        self.cache.reserve(lengths)
-        for slot, length in lengths.items():
-            self.cache.lengths[slot] = max(self.cache.lengths[slot], length)
-            if self.taps is not None:
-                self.taps.lengths[slot] = max(self.taps.lengths[slot], length)
+        self._contents.expect(lengths)
 
     @torch.no_grad()
     def prefill(self, slot: int, token_ids: Sequence[int]) -> None:
@@ -334,71 +327,27 @@ class HFTarget:
             done += room
 
     def rewind(self, slot: int, length: int, path: Sequence[int] = ()) -> None:
-        current, start = self.length(slot), self._starts[slot]
-        if not 0 <= length <= current:
-            raise ParameterError("length", length, f"between 0 and the slot's length {current}")
-        kept = list(path) if path else list(range(max(0, length - start)))
-        if path or self._parents[slot] is not None:
-            check_path(kept, length, start=start, num_tokens=current - start, parents=self._parents[slot])
-        moved = kept if kept != list(range(len(kept))) else []
-        branches = self._branches.pop(slot, None)
-        entries = kept if branches is None else [branches.own[node] - start for node in kept]
-        if entries != list(range(len(kept))):
-            self.cache.gather(slot, start, entries)
-        if branches is not None:
-            self.cache.clear(slot, current, branches.stop)
-        self.cache.rewind(slot, length)
-        if self.taps is not None:
-            self.taps.rewind(slot, length, start, moved)
-        self._starts[slot], self._parents[slot] = min(start, length), None
+        self._contents.rewind(slot, length, path)
 
     def recurrent_states(self, slot: int) -> dict[str, torch.Tensor]:
         """What the layers with a recurrent state hold after the slot's tokens, by name."""
-        recurrent, slot = self.cache.recurrent, self._slot(slot)
-        if recurrent is None:
-            return {}
-        return {
-            f"layer {layer}, {part}": tensor
-            for layer in recurrent.layers
-            for part, tensor in zip(("convolution", "state"), recurrent.state(slot, layer), strict=False)
-        }
+        return self._contents.recurrent_states(slot)
 
     def release(self, slot: int) -> None:
-        self.cache.free(self._slot(slot))
-        self._starts[slot], self._parents[slot] = 0, None
-        self._branches.pop(slot, None)
-        self._num_releases[slot] += 1
-        if self.taps is not None:
-            self.taps.rewind(slot, 0, 0, ())
+        self._contents.release(slot)
 
     def num_releases(self, slot: int) -> int:
-        return self._num_releases[slot]
+        return self._contents.num_releases(slot)
 
     def reachable(self, slot: int, length: int) -> int:
-        return self.cache.reachable(slot, min(length, self.length(slot)))
+        return self._contents.reachable(slot, length)
 
     def copy(self, source: int, slot: int, length: int) -> None:
-        if source == slot or not 0 <= length <= self.length(source):
-            raise ParameterError("length", length, f"at most {self.length(source)}, what another slot holds")
-        self.cache.copy(source, self._slot(slot), length)
-        self._starts[slot], self._parents[slot] = length, None
-        if self.taps is not None:
-            self.taps.copy(source, slot, length)
+        self._contents.copy(source, slot, length)
 
     def _run(self, requests: Sequence[ScoreRequest]) -> Run:
         try:
             return self._runner.run(self.cache, requests, self.shapes)
         except BaseException:
-            # What the first layers had written by then must not stay where others will look past their length.
-            for request in requests:
-                length = self.cache.lengths[request.slot]
-                self.cache.clear(request.slot, length, self.cache.extents.sizes[request.slot])
+            self._contents.forget(requests)
             raise
-
-    def _reserve(self, requests: Sequence[ScoreRequest]) -> None:
-        self.cache.reserve({r.slot: self.cache.lengths[r.slot] + len(r.token_ids) for r in requests})
-
-    def _slot(self, slot: int) -> int:
-        if not 0 <= slot < self.num_slots:
-            raise ParameterError("slot", slot, f"between 0 and {self.num_slots - 1}")
-        return slot
