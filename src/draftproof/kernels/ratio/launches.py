@@ -119,8 +119,9 @@ class RatioKernel:
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._before, self._rows,
-            self._node_state, self._bounding.bracket, self._residual_masses[1], self._racers[3], DRAFT_TILES=draft_plan.tiles,
-            DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024,
+            self._node_state, self._bounding.bracket, self._residual_masses[1], self._racers[3],
+            DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group, LAW=law,
+            STEPS=steps, WIDTH=1024,
             TOP_P=requests.top_p_alone, LISTS=requests.lists, BLOCK=self._block, UNFILTERED=unfiltered,
             num_warps=_TEST_WARPS, **sizes, **tiles,
         )  # fmt: skip
