@@ -126,28 +126,6 @@ def race_tiles(row, tile_max, first, last, shape, noise, law, node, bonus, TILE:
 
 
 @triton.jit
-def race_at_once(row, first, last, shape, noise, law, node, bonus, TILE: tl.constexpr, AT_ONCE: tl.constexpr,
-                 LAW: tl.constexpr, STEPS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """`race_tiles` over at most AT_ONCE tiles, asked of memory together, of which every token is scored."""
-    tile = first + tl.arange(0, AT_ONCE)
-    z, ids = load_tiles(row, tl.where(tile < last, tile, shape[0]), shape[0], shape[1], shape[2], TILE, HAS_ALLOWED,
-                        HAS_SPECIAL)  # fmt: skip
-    rest = residual(z, ids, law, node, bonus, LAW, STEPS)
-    quad = tile[:, None] * (TILE // 4) + tl.arange(0, TILE // 4)[None, :]
-    k0, k1, k2, k3 = philox4(quad.to(tl.uint32), noise[0], noise[1], noise[2], noise[3], noise[4])
-    k = tl.reshape(tl.join(tl.join(k0, k2), tl.join(k1, k3)), (AT_ONCE, TILE))
-    if HAS_SPECIAL:
-        if last > shape[1]:
-            k = field_at(ids, noise)
-    scores = tl.where(rest > 0, score(tl.log2(tl.where(rest > 0, rest, 1.0)), k), -float("inf"))
-    best = tl.max(tl.max(scores, 0), 0)
-    best_id = tl.min(tl.min(tl.where(scores == best, ids, shape[2]), 0), 0)
-    second = tl.max(tl.max(tl.where(ids == best_id, -float("inf"), scores), 0), 0)
-    return best, best_id, second
-
-
-@triton.jit
 def scored(row, first, last, slot, shape, noise, law, node, bonus, TILE: tl.constexpr, LAW: tl.constexpr,
            STEPS: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(best score, its id, runner-up's score) of the tokens at place `slot` of tiles `first` on, before `last`."""

@@ -16,7 +16,6 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
 _TEST_WARPS: Final = 4
-_AT_ONCE: Final = 4  # tiles whose tokens are all scored, where a program has no more
 _READ_REGISTERS: Final = 72  # as many as the read takes that sums nothing before a token
 
 
@@ -51,7 +50,7 @@ class RatioKernel:
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
-        self._splits = parts_of(num_requests, plan.num_tiles, most=128, least_tiles=1)
+        self._splits = parts_of(num_requests, plan.num_tiles, most=64, least_tiles=2)
         self._draft_plan: Plan | None = None
         self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
         if draft.kind == "logits" and draft.values is not None and draft.values.shape[0]:
@@ -140,13 +139,11 @@ class RatioKernel:
                 **sizes, **tiles,
             )  # fmt: skip
         verdict = self._verdict
-        each = -(-plan.num_tiles // self._splits)
-        num_splits, at_once = -(-plan.num_tiles // each), 1 << (each - 1).bit_length()
-        race_kernel[(rows.num_requests * num_splits,)](
+        race_kernel[(rows.num_requests * self._splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
-            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), each, num_splits,
-            LAW=law, STEPS=steps, NODES=self._nodes, SPLITS=self._splits, AT_ONCE=at_once if at_once <= _AT_ONCE else 0,
-            BLOCK=self._block, num_warps=4, **plan.at_most(64 if at_once > _AT_ONCE else 128), **sizes, **tiles,
+            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law, STEPS=steps,
+            NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=4, **plan.at_most(64), **sizes,
+            **tiles,
         )  # fmt: skip
         return verdict
 

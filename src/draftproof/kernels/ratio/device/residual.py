@@ -5,7 +5,7 @@ import triton.language as tl
 
 from draftproof.kernels.device.noise import nearness
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
-from draftproof.kernels.device.ratio import race_all, race_at_once, race_tiles, residual_mass
+from draftproof.kernels.device.ratio import race_all, race_tiles, residual_mass
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.ratio.device.state import BONUS, RESIDUAL, law_of, node_of, noise_at
 from draftproof.kernels.ratio.device.stop import stop_of_block, stop_of_rejection
@@ -39,20 +39,19 @@ def mass_kernel(logits, stride, row_params, request_params, masks, exceptions, s
 
 @triton.jit
 def race_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                vocab_size, draft, values, rows, nodes, prefixes, residual_masses, racers, verdict, tiles_per_split,
-                num_splits, TILE: tl.constexpr, TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, NODES: tl.constexpr,
-                SPLITS: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: requests * num_splits. Where the request stops, and this split's best two of the race there.
+                vocab_size, draft, values, rows, nodes, prefixes, residual_masses, racers, verdict, TILE: tl.constexpr,
+                TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
+                STEPS: tl.constexpr, NODES: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+                OVERLAP: tl.constexpr):  # fmt: skip
+    """Grid: requests * SPLITS. Where the request stops, and this split's best two of the race there.
 
     The last of a request's programs to end takes the race's winner, by float64 where float32 can't order it, and writes
     the verdict as in keyed.
     racers: (best scores, runner-ups, ids [requests, SPLITS], how many programs have ended [requests]).
-    AT_ONCE: the least power of two of tiles_per_split, if its tiles are to be raced together, or 0.
     """
     let_next_begin(OVERLAP)
-    request = tl.program_id(0) // num_splits
-    split = tl.program_id(0) % num_splits
+    request = tl.program_id(0) // SPLITS
+    split = tl.program_id(0) % SPLITS
     first = tl.load(draft[0] + request)
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
     wait_for_previous(OVERLAP)
@@ -72,14 +71,10 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     law = law_of(row_index, tl.where(bonus > 0, 1.0, prefix), scale, rows)
     node = node_of(row_index, request, bonus, draft, values, nodes, LAW)
     if fault == 0:
-        begin = split * tiles_per_split
-        end = tl.minimum(begin + tiles_per_split, num_tiles)
-        if AT_ONCE > 0:
-            best, best_id, second = race_at_once(row, begin, end, shape, noise, law, node, bonus, TILE, AT_ONCE, LAW,
-                                                 STEPS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        else:
-            best, best_id, second = race_tiles(row, scratch[0] + row_index * TILES, begin, end, shape, noise, law, node,
-                                               bonus, TILE, LAW, STEPS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        share = tl.cdiv(num_tiles, SPLITS)
+        best, best_id, second = race_tiles(
+            row, scratch[0] + row_index * TILES, split * share, tl.minimum((split + 1) * share, num_tiles), shape,
+            noise, law, node, bonus, TILE, LAW, STEPS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
         place = request * SPLITS + split
         tl.store(racers[0] + place, best)
         tl.store(racers[1] + place, second)
@@ -87,11 +82,11 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     tl.debug_barrier()
     ended = tl.atomic_add(racers[3] + request, 1, sem="acq_rel")
     tl.debug_barrier()
-    if ended == num_splits - 1:
+    if ended == SPLITS - 1:
         winner = tl.full((), -1, tl.int32)
         if fault == 0:
-            winner = winner_of_splits(racers, request, num_splits, row, shape, noise, law, node, bonus, TILE, LAW,
-                                      STEPS, SPLITS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+            winner = winner_of_splits(racers, request, row, shape, noise, law, node, bonus, TILE, LAW, STEPS, SPLITS,
+                                      HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
         position = tl.arange(0, NODES)
         drafted = tl.load(draft[1] + first + position + 1, mask=position < num_nodes, other=-1)
         emitted = tl.where(position < stop, drafted, tl.where(position == stop, winner, -1))
@@ -102,17 +97,15 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
 
 
 @triton.jit
-def winner_of_splits(racers, request, num_splits, row, shape, noise, law, node, bonus, TILE: tl.constexpr,
-                     LAW: tl.constexpr, STEPS: tl.constexpr, SPLITS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+def winner_of_splits(racers, request, row, shape, noise, law, node, bonus, TILE: tl.constexpr, LAW: tl.constexpr,
+                     STEPS: tl.constexpr, SPLITS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                      HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """The id that wins a request's race."""
-    place, there = request * SPLITS + tl.arange(0, SPLITS), tl.arange(0, SPLITS) < num_splits
-    scores = tl.load(racers[0] + place, mask=there, other=-float("inf"))
-    ids = tl.load(racers[2] + place, mask=there, other=0)
+    place = request * SPLITS + tl.arange(0, SPLITS)
+    scores, ids = tl.load(racers[0] + place), tl.load(racers[2] + place)
     best = tl.max(scores, 0)
     winner = tl.min(tl.where(scores == best, ids, shape[2]), 0)
-    seconds = tl.load(racers[1] + place, mask=there, other=-float("inf"))
-    second = tl.maximum(seconds, tl.where(ids == winner, -float("inf"), scores))
+    second = tl.maximum(tl.load(racers[1] + place), tl.where(ids == winner, -float("inf"), scores))
     if (tl.max(second, 0) >= best - nearness(best)) | (best == -float("inf")):
         # An empty residual comes of rounding alone, and the token is then drawn from the target's law.
         draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))
