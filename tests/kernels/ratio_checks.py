@@ -53,6 +53,29 @@ def check_brackets(kernels):
     agrees(kernels, Case("sparse", params, [3] * 8, seed=24, nearness=0.5, step=0.25, vocab_size=60))
 
 
+def check_kept_before_bounds(kernels):
+    """What top-p makes of drafted tokens is known before bounds are: equal logits in tiles before, beside and after."""
+    top_ps = (0.3, 0.6, 0.9)
+    params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in top_ps]
+    case = Case("point", params, [5] * 3, seed=27, spread=1.0, step=0.5, vocab_size=1100)
+    laws = case.logits.double().softmax(1)
+    drawn = laws.multinomial(1, generator=case.generator)[:, 0]
+    starts = [6 * index for index in range(3)]
+    case.drafts = [
+        Draft.of_token_ids(case.start(i), drawn[start : start + 5].tolist()) for i, start in enumerate(starts)
+    ]
+    rows, draft, logits = case.rows(kernels), case.draft(kernels), case.logits.to(DEVICE)
+    kernel = kernels.RatioKernel(logits, draft, rows, case.vocab_size, block=True, tile=TILE)
+    assert emitted(kernel(logits, draft, rows, case.requests(kernels))) == case.expected("block")
+    ids, states = torch.arange(case.vocab_size), []
+    for row in range(18):
+        z, drafted = case.logits[row], int(drawn[row])
+        before = laws[row, (z > z[drafted]) | ((z == z[drafted]) & (ids < drafted))].sum()
+        states.append(3 if row % 6 == 5 else 4 if before < top_ps[row // 6] else 1)
+    assert kernel._rows[1].tolist() == states
+    assert states.count(4) > 3 and states.count(1) > 3
+
+
 def check_last_kept_mass(kernels):
     """The kept mass is .8 where top_p is .6: tests between the two need the last kept token's own mass."""
     case = Case("point", [SamplingParams(temperature=1.0, top_p=0.6)], [1] * 20, seed=16, spread=0.0, vocab_size=3)
@@ -228,6 +251,7 @@ CHECKS = [
     check_filters,
     check_top_p,
     check_brackets,
+    check_kept_before_bounds,
     check_last_kept_mass,
     check_ties,
     check_equal_laws,

@@ -16,7 +16,9 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
 _TEST_WARPS: Final = 4
-_READ_REGISTERS: Final = 72  # as many as the read takes that sums nothing before a token
+# As many as the read takes, of both laws and of the target's alone, that sums nothing before a token.
+_PAIR_REGISTERS: Final = 72
+_READ_REGISTERS: Final = 64
 
 
 class RatioKernel:
@@ -182,7 +184,7 @@ def read_pair(
     if draft_plan is not None and draft.values is not None:
         draft_quads = draft_plan.quads(draft.values)
     draft_splits = 0 if draft_plan is None else draft_plan.splits
-    limits = {} if before is None else plan.at_most(_READ_REGISTERS)
+    limits = {} if before is None else plan.at_most(_PAIR_REGISTERS if draft_splits else _READ_REGISTERS)
     read_pair_kernel[(plan.num_rows * (plan.num_racers + draft_splits),)](
         logits, quads, logits.stride(0), quads.stride(0), *common.given[2:], scratch, plan.num_plain,
         plan.tiles_per_split, plan.vocab_size, plan.splits, chain, values, draft_quads, draft_quads.stride(0),
