@@ -24,11 +24,11 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
                 TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
-                OVERLAP: tl.constexpr):  # fmt: skip
+                BEFORE: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell.
 
-    UNFILTERED: no row has a filter, and rows' bounds are written here. before: as the read has it. num_wanted,
-    num_ended: of residual masses, and of a request's races; they begin at 0.
+    UNFILTERED: no row has a filter, and rows' bounds are written here. before, BEFORE: as the read has them.
+    num_wanted, num_ended: of residual masses, and of a request's races; they begin at 0.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -72,7 +72,7 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             draft_temperature, draft_scratch, draft_tiles, nodes, (num_tiles, num_plain, vocab_size), exceptions[2],
             (tile_max, tile_mass, before + row_index * TILES), largest, scale, top, total, temperature, k, top_p,
             min_score, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH,
-            TOP_P, LISTS, BLOCK)  # fmt: skip
+            TOP_P, LISTS, BLOCK, BEFORE)  # fmt: skip
         tl.store(nodes[6] + row_index, draft_fault)
     tl.store(rows[1] + row_index, state)
 
@@ -83,7 +83,7 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
               TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
               DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
               STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
-              BLOCK: tl.constexpr):  # fmt: skip
+              BLOCK: tl.constexpr, BEFORE: tl.constexpr):  # fmt: skip
     """(state, draft's fault) of one node; stores its weight and its draft's numbers."""
     token_id = tl.load(draft[1] + row_index + 1)
     z = logit_at(row, token_id, shape, num_exceptions, TILE, HAS_ALLOWED, HAS_SPECIAL)
@@ -119,13 +119,13 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
             state = tl.where(needs * total < own, ACCEPT, REJECT)
     elif TOP_P:
         dropped = tl.full((), False, tl.int1)
-        if HAS_SPECIAL:
-            kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
-        else:
+        if BEFORE:
             needed = top_p * total
             mass = mass_before(row, tiles[0], tiles[2], shape, scale, top, largest, z, token_id, TILES, TILE,
                                HAS_ALLOWED)  # fmt: skip
             kept, dropped = mass < needed * (1.0 - NEAR_MASS), mass > needed * (1.0 + NEAR_MASS)
+        else:
+            kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
         if dropped:
             state = tl.full((), REJECT, tl.int32)
         elif BLOCK:
