@@ -86,6 +86,16 @@ def check_last_kept_mass(kernels):
     agrees(kernels, case)
 
 
+def check_dropped_drafts(kernels):
+    """A first token that may pass, whose coin fails for some; a second that top-p surely drops."""
+    case = Case("logits", [SamplingParams(temperature=1.0, top_p=0.4)], [2] * 12, seed=62, spread=0.0, vocab_size=4)
+    case.logits[1::3] = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    laws = torch.tensor([[1.0, 1e-9, 1e-9, 1e-9], [1e-9, 0.5, 0.5, 1e-9]]).log()
+    case.draft_logits, case.temperatures = [laws] * 12, [1.0] * 12
+    case.drafts = [case.drawn(index) for index in range(12)]
+    agrees(kernels, case, operations=("block",))
+
+
 def check_ties(kernels):
     """Equal logits at every filter's edge and at the greedy top."""
     agrees(kernels, Case("logits", FILTERS[1:5], [2] * 4, seed=6, spread=1.5, step=1.0, nearness=0.5))
@@ -256,6 +266,7 @@ CHECKS = [
     check_brackets,
     check_kept_before_bounds,
     check_last_kept_mass,
+    check_dropped_drafts,
     check_ties,
     check_equal_laws,
     check_contenders,

@@ -143,6 +143,9 @@ RATIO_MUTANTS = {
     "equal logits beside a drafted token not counted": Mutant(
         BEFORE, "above(beside, ids, z, token_id)", "(beside > z)", ratio_checks.check_kept_before_bounds
     ),
+    "a token weighed that is known to be dropped": Mutant(
+        STOP, " & (states != REJECT)", "", ratio_checks.check_dropped_drafts
+    ),
     "a mass that top-p's last token isn't part of": Mutant(
         "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",
         ratio_checks.check_last_kept_mass,
