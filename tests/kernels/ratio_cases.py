@@ -43,10 +43,7 @@ class Case:
         for index, length in enumerate(lengths):
             rows = self.rounded(self.rows_of(index)[:length].float() + self.normal(length) * nearness, step, dtype)
             self.draft_logits.append(rows)
-            draft = Draft.empty(self.start(index))
-            for law in self.draft_laws(index):
-                draft = draft.draw(law, KeyedNoise(self.seed(index)))
-            self.drafts.append(draft)
+            self.drafts.append(self.drawn(index))
 
     def normal(self, num_rows):
         return torch.randn(num_rows, self.vocab_size, generator=self.generator)
@@ -55,6 +52,12 @@ class Case:
     def rounded(logits, step, dtype):
         logits = torch.round(logits / step) * step if step else logits
         return logits if dtype is None else logits.to(dtype)
+
+    def drawn(self, index):
+        draft = Draft.empty(self.start(index))
+        for law in self.draft_laws(index):
+            draft = draft.draw(law, KeyedNoise(self.seed(index)))
+        return draft
 
     def seed(self, index):
         return (1 << 63) + self.base_seed + index

@@ -53,11 +53,47 @@ def check_brackets(kernels):
     agrees(kernels, Case("sparse", params, [3] * 8, seed=24, nearness=0.5, step=0.25, vocab_size=60))
 
 
+def check_kept_before_bounds(kernels):
+    """What top-p makes of drafted tokens is known before bounds are: equal logits in tiles before, beside and after."""
+    top_ps = (0.6, 0.3, 0.6)
+    params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in top_ps]
+    case = Case("logits", params, [5] * 3, seed=33, spread=1.0, step=0.5, vocab_size=1100)
+    case.logits[6:] = -2.0
+    case.logits[6:, : 27 * 40 : 27] = 2.0  # top-p keeps 17 and 36 of these
+    case.logits[6:12, 27 * 37] = 2.5
+    laws = case.logits.double().softmax(1)
+    drawn = laws.multinomial(1, generator=case.generator)[:, 0]
+    drawn[6:11], drawn[12:17] = 27 * torch.tensor([16, 17, 18, 19, 30]), 27 * torch.tensor([34, 35, 36, 37, 2])
+    surely = 40.0 * torch.nn.functional.one_hot(drawn, case.vocab_size).float()
+    case.draft_logits = [surely[6 * i : 6 * i + 5] for i in range(3)]
+    case.drafts = [case.drawn(i) for i in range(3)]
+    rows, draft, logits = case.rows(kernels), case.draft(kernels), case.logits.to(DEVICE)
+    kernel = kernels.RatioKernel(logits, draft, rows, case.vocab_size, block=True, tile=TILE)
+    assert emitted(kernel(logits, draft, rows, case.requests(kernels))) == case.expected("block")
+    ids, states = torch.arange(case.vocab_size), []
+    for row in range(18):
+        z, drafted = case.logits[row], int(drawn[row])
+        before = laws[row, (z > z[drafted]) | ((z == z[drafted]) & (ids < drafted))].sum()
+        states.append(3 if row % 6 == 5 else 4 if before < top_ps[row // 6] else 1)
+    assert kernel._rows[1].tolist() == states
+    assert states[:6].count(4) > 0 and states[:6].count(1) > 0
+
+
 def check_last_kept_mass(kernels):
     """The kept mass is .8 where top_p is .6: tests between the two need the last kept token's own mass."""
     case = Case("point", [SamplingParams(temperature=1.0, top_p=0.6)], [1] * 20, seed=16, spread=0.0, vocab_size=3)
     case.logits[:] = torch.tensor([0.5, 0.3, 0.2]).log()
     agrees(kernels, case)
+
+
+def check_dropped_drafts(kernels):
+    """A first token that may pass, whose coin fails for some; a second that top-p surely drops."""
+    case = Case("logits", [SamplingParams(temperature=1.0, top_p=0.4)], [2] * 12, seed=62, spread=0.0, vocab_size=4)
+    case.logits[1::3] = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
+    laws = torch.tensor([[1.0, 1e-9, 1e-9, 1e-9], [1e-9, 0.5, 0.5, 1e-9]]).log()
+    case.draft_logits, case.temperatures = [laws] * 12, [1.0] * 12
+    case.drafts = [case.drawn(index) for index in range(12)]
+    agrees(kernels, case, operations=("block",))
 
 
 def check_ties(kernels):
@@ -228,7 +264,9 @@ CHECKS = [
     check_filters,
     check_top_p,
     check_brackets,
+    check_kept_before_bounds,
     check_last_kept_mass,
+    check_dropped_drafts,
     check_ties,
     check_equal_laws,
     check_contenders,

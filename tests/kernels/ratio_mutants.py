@@ -11,6 +11,7 @@ STOP = "ratio/device/stop.py"
 RESIDUAL = "ratio/device/residual.py"
 TOP_P = "device/top_p.py"
 EDGES = "device/edges.py"
+BEFORE = "device/before.py"
 
 RATIO_MUTANTS = {
     "accepts by the target's probability alone": Mutant(
@@ -128,6 +129,22 @@ RATIO_MUTANTS = {
     "prefixes that could pass left out": Mutant(
         "device/wanted.py", "most = tl.exp2(total - risen) * 1.0001", "most = tl.exp2(total - risen) * 0.5",
         ratio_checks.check_brackets,
+    ),
+    "equal logits of later tiles counted before a drafted token": Mutant(
+        BEFORE, "tl.where(tile > token[2] // TILE, token[1], token[0])", "token[0]",
+        ratio_checks.check_kept_before_bounds,
+    ),
+    "equal logits of earlier tiles not counted before a drafted token": Mutant(
+        BEFORE, "& above(reach, tile, z, own)", "& (reach > z)", ratio_checks.check_kept_before_bounds
+    ),
+    "a drafted token's own tile counted twice": Mutant(
+        BEFORE, "(tile != own) & ", "", ratio_checks.check_kept_before_bounds
+    ),
+    "equal logits beside a drafted token not counted": Mutant(
+        BEFORE, "above(beside, ids, z, token_id)", "(beside > z)", ratio_checks.check_kept_before_bounds
+    ),
+    "a token weighed that is known to be dropped": Mutant(
+        STOP, " & (states != REJECT)", "", ratio_checks.check_dropped_drafts
     ),
     "a mass that top-p's last token isn't part of": Mutant(
         "ratio/device/measure.py", "tl.minimum(total, needed + own)", "tl.minimum(total, needed)",

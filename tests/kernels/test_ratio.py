@@ -35,7 +35,7 @@ def test_scratch_is_written_before_it_is_read(operation: str, device: str) -> No
     kernel = RatioKernel(logits, draft, rows, case.vocab_size, block=operation == "block", tile=ratio_cases.TILE)
     first = kernel(logits, draft, rows, requests).token_ids.clone()
     scratch = [*kernel._scratch, *kernel._draft_scratch, *kernel._rows, *kernel._node_state]
-    scratch += kernel._bounding.bracket
+    scratch += [*kernel._bounding.bracket, kernel._before]
     for tensor in [*scratch, *kernel._prefixes, *kernel._residual_masses, *kernel._racers]:
         tensor.fill_(float("nan") if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
     assert torch.equal(kernel(logits, draft, rows, requests).token_ids, first)

@@ -13,7 +13,7 @@ from draftproof.kernels.launch import Plan
 _PROGRAMS: Final = 1056  # 8 programs of four warps on each of 132 processors
 _READERS: Final = 4224  # 32 programs of one warp on each of 132 processors
 _WEIGHERS: Final = 2112  # 16 such, which need more registers
-_ROOM: Final = 2048
+_ROOM: Final = 4096
 _WIDTH: Final = 16  # as device/edges.py has it
 _BUCKETS: Final = 512  # as device/buckets.py has them
 _BOUND_WARPS: Final = 8

@@ -10,7 +10,7 @@ import triton.language as tl
 from draftproof.kernels.device.passes import WHOLE, lowest_bit, places_of
 from draftproof.kernels.device.rows import eighths_of_loaded, loaded_eighths
 
-EDGES = tl.constexpr(8)  # of which the last two are MOST: nothing is above them
+EDGES = tl.constexpr(4)
 LEAST = tl.constexpr(8)  # where a row's bracket stands behind its edges,
 MOST = tl.constexpr(9)
 SCALE = tl.constexpr(10)  # how its weights are made,
@@ -44,10 +44,9 @@ def weigh_stretches(row, first, last, coming, shape, edges, sums, TILE: tl.const
     what stands behind them. sums: [WIDTH] int64, of which masses are in units of 2^-43. Both are pointers.
     """
     scale, top = tl.load(edges + SCALE), tl.load(edges + LEVEL)
-    e0, e1, e2 = tl.load(edges), tl.load(edges + 1), tl.load(edges + 2)
-    e3, e4, e5 = tl.load(edges + 3), tl.load(edges + 4), tl.load(edges + 5)
+    e0, e1, e2, e3 = tl.load(edges), tl.load(edges + 1), tl.load(edges + 2), tl.load(edges + 3)
     m0 = tl.zeros((32,), tl.int64)
-    m1, m2, m3, m4, m5 = m0, m0, m0, m0, m0
+    m1, m2, m3 = m0, m0, m0
     for stretch in range(first, last):
         loaded = coming
         coming = loaded_eighths(row, eighths_of(tl.minimum(stretch + 1, last - 1)), shape[2], HAS_ALLOWED, HAS_SPECIAL)
@@ -55,13 +54,10 @@ def weigh_stretches(row, first, last, coming, shape, edges, sums, TILE: tl.const
         weights = tl.exp2(tl.fma(z, scale, -top))
         m0, m1 = m0 + units_from(z, weights, e0), m1 + units_from(z, weights, e1)
         m2, m3 = m2 + units_from(z, weights, e2), m3 + units_from(z, weights, e3)
-        m4, m5 = m4 + units_from(z, weights, e4), m5 + units_from(z, weights, e5)
     tl.atomic_add(sums, tl.sum(m0, 0), sem="relaxed")
     tl.atomic_add(sums + 1, tl.sum(m1, 0), sem="relaxed")
     tl.atomic_add(sums + 2, tl.sum(m2, 0), sem="relaxed")
     tl.atomic_add(sums + 3, tl.sum(m3, 0), sem="relaxed")
-    tl.atomic_add(sums + 4, tl.sum(m4, 0), sem="relaxed")
-    tl.atomic_add(sums + 5, tl.sum(m5, 0), sem="relaxed")
 
 
 @triton.jit
@@ -76,9 +72,19 @@ def interval_of(edges, sums):
 
 
 @triton.jit
+def num_bits(words):
+    """How many bits of int32 words are set."""
+    words -= (words >> 1) & 0x55555555
+    words = (words & 0x33333333) + ((words >> 2) & 0x33333333)
+    words = (words + (words >> 4)) & 0x0F0F0F0F
+    words += words >> 8
+    return (words + (words >> 16)) & 63
+
+
+@triton.jit
 def list_stretches(row, first, last, coming, shape, low, high, count, list_z, places, TILE: tl.constexpr,
                    ROOM: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Lists the tokens of stretches `first` to `last` - 1 with low <= z < high, in any order.
+    """Lists the tokens of stretches `first` to `last` - 1 with low <= z < high, in any order. low: finite.
 
     coming: the first stretch, as `loaded_eighths` has it. count: how many a row's programs have found, which goes on
     counting beyond ROOM. list_z: [ROOM]. places: [ROOM], tile * TILE + place in it. All are pointers. Few are listed,
@@ -90,10 +96,9 @@ def list_stretches(row, first, last, coming, shape, low, high, count, list_z, pl
         loaded = coming
         coming = loaded_eighths(row, eighths_of(tl.minimum(stretch + 1, last - 1)), shape[2], HAS_ALLOWED, HAS_SPECIAL)
         z = eighths_of_loaded(row, eighths_of(stretch), loaded, shape[0], shape[1], TILE, HAS_ALLOWED, HAS_SPECIAL)
-        hit = (z >= low) & (z < high) & (z > -float("inf"))
-        hits = tl.sum(tl.sum(tl.where(hit, bit, 0), 2), 0)
-        counts = tl.sum(tl.sum(hit.to(tl.int32), 2), 0)
-        if tl.max(counts, 0) > 0:
+        hits = tl.sum(tl.sum(tl.where((z >= low) & (z < high), bit, 0), 2), 0)
+        if tl.max((hits != 0).to(tl.int32), 0) > 0:
+            counts = num_bits(hits)
             begin = tl.atomic_add(count, tl.sum(counts, 0).to(tl.int64), sem="relaxed").to(tl.int32)
             place, end = places_of(counts, begin)
             while tl.max((hits != 0).to(tl.int32), 0) > 0:

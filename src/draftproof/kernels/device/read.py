@@ -7,6 +7,7 @@ nothing is rescaled and nothing overflows, and a row's bits depend on its own da
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.before import mass_of, store_masses
 from draftproof.kernels.device.noise import philox4, screened
 from draftproof.kernels.device.overlap import wait_for_previous
 from draftproof.kernels.device.race import SLOTS, empty_slots, entered, finished, nothing_found
@@ -64,7 +65,8 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                tiles_per_split, vocab_size, TILE: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
                EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
                MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr, loose=False,
-               AHEAD: tl.constexpr = True):  # fmt: skip
+               AHEAD: tl.constexpr = True, tile_before=None, token=None,
+               BEFORE: tl.constexpr = False):  # fmt: skip
     """(what is found in one split, whether it holds a NaN). Pointers are at the row's own entries.
 
     coming: its first tile, from `first_of_split`. scale: log2(e) / T, or 1 at T = 0. races: whether this row's noise is
@@ -78,6 +80,7 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
     tile ahead, as is worth its while where most rows leave these tokens out.
     What a mask leaves of a tile is asked of its words first: all of it, nothing, or tokens to be told apart. Where most
     are left, a raced row without MASS tells quads apart and no more: a bound may promise too much there, too.
+    BEFORE: of tiles that may rank before `token`, the mass that does is written to tile_before (before.py).
     """
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     num_quads = quads_of(vocab_size, EVEN)
@@ -148,9 +151,10 @@ def read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, til
                         tl.store(group_max + tile * SLOTS + tl.arange(0, SLOTS), coarse(of_group))
                 if MASS:
                     top = level(largest, scale)
-                    low_half = tl.exp2(tl.fma(z0, scale, -top)) + tl.exp2(tl.fma(z1, scale, -top))
-                    high_half = tl.exp2(tl.fma(z2, scale, -top)) + tl.exp2(tl.fma(z3, scale, -top))
-                    tl.store(tile_mass + tile, tl.sum(tl.sum(low_half + high_half, 0), 0))
+                    if BEFORE:
+                        store_masses(tile_mass, tile_before, tile, largest, token, z0, z1, z2, z3, scale, top, TILE)
+                    else:
+                        tl.store(tile_mass + tile, mass_of(z0, z1, z2, z3, scale, top))
             else:
                 tl.store(tile_max + tile, float("inf"))
             if RACE:

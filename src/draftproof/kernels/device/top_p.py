@@ -20,8 +20,8 @@ MOST_CHUNKS = tl.constexpr(64)
 TRIED = tl.constexpr(4)  # values looked at together while a sample is searched,
 SEARCHES = tl.constexpr(4)  # and so often: a range is cut down to one part in 5^4
 HALVINGS = tl.constexpr(7)
-NEAR = tl.constexpr(450)  # tokens between the likely end and the edges next to it, as a sample has it,
-FAR = tl.constexpr(2400)  # and the outermost ones
+NEAR = tl.constexpr(900)  # tokens between the likely end and the edges next to it, as a sample has it,
+FAR = tl.constexpr(3600)  # and the outermost ones
 FEW = tl.constexpr(16)  # equal tokens that show that all may be
 TURNS = tl.constexpr(8)  # passes over a row, at most
 
@@ -67,16 +67,17 @@ def sampled_bracket(z, share, scale, top, spare, low, high):
     b = a + width
     most = (share * tl.where(tl.arange(0, 2) == 0, NEAR, FAR).to(tl.float32)).to(tl.int32)
     down, up = tl.zeros((2,), tl.float32), tl.zeros((2,), tl.float32)
-    by = tl.full((), 1.0, tl.float32)
+    by, height = tl.full((), 1.0, tl.float32), high - b
     for _ in range(HALVINGS + 1):
         # The whole width first, then halves of what is left. Counts of at most 2^13 to either side in one sum.
-        far_down, far_up = down + by * (b - low), up + by * (high - b)
+        far_down, far_up = down + by * (b - low), up + by * height
         below = (z < b)[None, :] & (z[None, :] >= (b - far_down)[:, None])
         above = (z >= b)[None, :] & (z[None, :] < (b + far_up)[:, None])
         counts = tl.sum(tl.where(below, 1, 0) + tl.where(above, 65536, 0), 1)
         down = tl.where((counts & 65535) <= most, tl.minimum(far_down, b - low), down)
         up = tl.where((counts >> 16) <= most, tl.minimum(far_up, high - b), up)
         by *= 0.5
+        height = tl.minimum(high - b, 2.0 * (b - low))  # likely tokens are few
     return b, down, up
 
 
@@ -88,9 +89,7 @@ def store_edges(edges, likely, down, up, least, most, scale, top):
     near = tl.arange(0, 2) == 0
     near_down, far_down = tl.sum(tl.where(near, down, 0.0), 0), tl.sum(tl.where(near, 0.0, down), 0)
     near_up, far_up = tl.sum(tl.where(near, up, 0.0), 0), tl.sum(tl.where(near, 0.0, up), 0)
-    edge = likely - tl.where(at == 0, far_down, tl.where(at == 1, 0.5 * (near_down + far_down), near_down))
-    edge = tl.where(at == 3, likely + near_up, tl.where(at == 4, likely + 0.5 * (near_up + far_up), edge))
-    edge = tl.where(at == 5, likely + far_up, tl.where(at > 5, most, edge))
+    edge = likely + tl.where(at == 0, -far_down, tl.where(at == 1, -near_down, tl.where(at == 2, near_up, far_up)))
     edge = tl.where(at == LEAST, least, tl.where(at == MOST, most, edge))
     edge = tl.where(at == SCALE, scale, tl.where(at == LEVEL, top, edge))
     tl.store(edges + at, tl.where(at == ASKED, 1.0, edge))

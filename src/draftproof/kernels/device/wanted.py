@@ -87,6 +87,7 @@ def wanted_rows(first, num_nodes, rows, nodes, NODES: tl.constexpr, WANTED: tl.c
         coins = tl.load(nodes[7] + first + node, mask=inside, other=1.0)
         own = tl.load(nodes[0] + first + node, mask=inside, other=0.0).to(tl.float64)
         highest = tl.where(q > 0, own / (masses * tl.where(q > 0, q, 1.0)), 1e30)
+        highest = tl.where(states == REJECT, 0.0, highest)
         total, risen = prefix_of(tl.where(inside, steps_of(highest), 0.0))
         most = tl.exp2(total - risen) * 1.0001
         last = tl.max(tl.where(inside & (coins < most), node + 1, 0), 0)

@@ -16,6 +16,7 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
 _TEST_WARPS: Final = 4
+_PAIR_REGISTERS: Final = 80  # of a read that sums what ranks before drafted tokens: 25 warps a processor
 
 
 class RatioKernel:
@@ -72,6 +73,7 @@ class RatioKernel:
 
         n = num_rows
         self._rows = rows_of(n, device)
+        self._before = None if self._draft_plan is None else floats32(n, plan.tiles)
         self._node_state = (
             floats32(n), floats32(n), floats64(n), floats32(n), floats32(n), floats32(n), ints(n), floats64(n),
         )  # fmt: skip
@@ -110,15 +112,17 @@ class RatioKernel:
         sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags, **plan.overlapping}
         tiles = {"TILES": plan.tiles}
         head = (*common.given, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
+        before = self._before if requests.top_p_alone and requests.races and not plan.num_exceptions else None
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
-                  values, temperature, requests, law)  # fmt: skip
+                  values, temperature, requests, law, before)  # fmt: skip
         draft_plan = self._draft_plan or plan
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         test_kernel[(plan.num_rows,)](
-            *head, values, temperature, self._draft_scratch, draft_plan.num_plain, self._rows, self._node_state,
-            self._bounding.bracket, self._residual_masses[1], self._racers[3], DRAFT_TILES=draft_plan.tiles,
-            DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024,
-            TOP_P=requests.top_p_alone, LISTS=requests.lists, BLOCK=self._block, UNFILTERED=unfiltered,
+            *head, values, temperature, self._draft_scratch, draft_plan.num_plain,
+            self._scratch[0] if before is None else before, self._rows, self._node_state, self._bounding.bracket,
+            self._residual_masses[1], self._racers[3], DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
+            DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone,
+            LISTS=requests.lists, BLOCK=self._block, UNFILTERED=unfiltered, BEFORE=before is not None,
             num_warps=_TEST_WARPS, **sizes, **tiles,
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
@@ -165,8 +169,12 @@ def read_pair(
     temperature: torch.Tensor,
     requests: Requests,
     law: int,
+    before: torch.Tensor | None,
 ) -> None:
-    """Launches the one read of the target's rows and, for a law from logits, of the draft's."""
+    """Launches the one read of the target's rows and, for a law from logits, of the draft's.
+
+    before: [rows, tiles] float32, for the masses before drafted tokens; None where they aren't asked for.
+    """
     from draftproof.kernels.ratio.device.read import read_pair_kernel
 
     quads = plan.quads(logits)
@@ -174,12 +182,14 @@ def read_pair(
     if draft_plan is not None and draft.values is not None:
         draft_quads = draft_plan.quads(draft.values)
     draft_splits = 0 if draft_plan is None else draft_plan.splits
+    limits = {} if before is None else plan.at_most(_PAIR_REGISTERS)
     read_pair_kernel[(plan.num_rows * (plan.num_racers + draft_splits),)](
         logits, quads, logits.stride(0), quads.stride(0), *common.given[2:], scratch, plan.num_plain,
         plan.tiles_per_split, plan.vocab_size, plan.splits, chain, values, draft_quads, draft_quads.stride(0),
-        temperature, draft_scratch, sizes.num_plain, sizes.tiles_per_split, draft_splits, TILE=plan.tile,
+        temperature, draft_scratch, sizes.num_plain, sizes.tiles_per_split, draft_splits,
+        scratch[0] if before is None else before, BEFORE=before is not None, TILE=plan.tile,
         TILES=plan.tiles, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
         DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
         LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1,
-        **common.flags, **common.of_read,
+        **common.flags, **common.of_read, **limits,
     )  # fmt: skip

@@ -3,8 +3,9 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.before import mass_before
 from draftproof.kernels.device.boundary import kth_tile_max, score_of
-from draftproof.kernels.device.draw import OK, health, masses_of, surely_kept
+from draftproof.kernels.device.draw import NEAR_MASS, OK, health, masses_of, surely_kept
 from draftproof.kernels.device.law import bound_of_unfiltered
 from draftproof.kernels.device.noise import uniform
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
@@ -18,16 +19,16 @@ from draftproof.kernels.ratio.device.state import COIN, noise_at
 
 @triton.jit
 def test_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
-                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, rows, nodes, bracket,
+                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, before, rows, nodes, bracket,
                 num_wanted, num_ended, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr,
                 DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
                 TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
-                OVERLAP: tl.constexpr):  # fmt: skip
+                BEFORE: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell.
 
-    UNFILTERED: no row has a filter, and rows' bounds are written here. num_wanted, num_ended: of residual masses, and
-    of a request's races; they begin at 0.
+    UNFILTERED: no row has a filter, and rows' bounds are written here. before, BEFORE: as the read has them.
+    num_wanted, num_ended: of residual masses, and of a request's races; they begin at 0.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -69,9 +70,9 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             row, row_index, request,
             noise_at(row_index, first, request, row_params, request_params, local + COIN), draft, values,
             draft_temperature, draft_scratch, draft_tiles, nodes, (num_tiles, num_plain, vocab_size), exceptions[2],
-            (tile_max, tile_mass), largest, scale, top, total, temperature, k, top_p, min_score, TILE, TILES,
-            DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P,
-            LISTS, BLOCK)  # fmt: skip
+            (tile_max, tile_mass, before + row_index * TILES), largest, scale, top, total, temperature, k, top_p,
+            min_score, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH,
+            TOP_P, LISTS, BLOCK, BEFORE)  # fmt: skip
         tl.store(nodes[6] + row_index, draft_fault)
     tl.store(rows[1] + row_index, state)
 
@@ -82,7 +83,7 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
               TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
               DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
               STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
-              BLOCK: tl.constexpr):  # fmt: skip
+              BLOCK: tl.constexpr, BEFORE: tl.constexpr):  # fmt: skip
     """(state, draft's fault) of one node; stores its weight and its draft's numbers."""
     token_id = tl.load(draft[1] + row_index + 1)
     z = logit_at(row, token_id, shape, num_exceptions, TILE, HAS_ALLOWED, HAS_SPECIAL)
@@ -117,8 +118,17 @@ def test_node(row, row_index, request, noise, draft, values, draft_temperature, 
         if not BLOCK:
             state = tl.where(needs * total < own, ACCEPT, REJECT)
     elif TOP_P:
-        kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
-        if BLOCK:
+        dropped = tl.full((), False, tl.int1)
+        if BEFORE:
+            needed = top_p * total
+            mass = mass_before(row, tiles[0], tiles[2], shape, scale, top, largest, z, token_id, TILES, TILE,
+                               HAS_ALLOWED)  # fmt: skip
+            kept, dropped = mass < needed * (1.0 - NEAR_MASS), mass > needed * (1.0 + NEAR_MASS)
+        else:
+            kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
+        if dropped:
+            state = tl.full((), REJECT, tl.int32)
+        elif BLOCK:
             if kept:
                 state = tl.full((), KEPT, tl.int32)
         elif needs * needed * 0.99999 >= own:

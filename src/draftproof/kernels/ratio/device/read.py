@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.before import next_above
 from draftproof.kernels.device.exceptions import read_exceptions
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
@@ -10,21 +11,23 @@ from draftproof.kernels.device.ratio import LOGITS
 from draftproof.kernels.device.read import first_of_split, read_split
 from draftproof.kernels.device.read_kernel import split_of
 from draftproof.kernels.device.request import noise_of, row_of, scale_of
-from draftproof.kernels.device.wanted import place_of
+from draftproof.kernels.device.wanted import has_top_p_alone, place_of
 
 
 @triton.jit
 def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions, scratch,
                      num_plain, tiles_per_split, vocab_size, num_plain_splits, draft, values, draft_quads,
                      draft_quad_stride, draft_temperature, draft_scratch, draft_tiles, draft_tiles_per_split,
-                     draft_splits, TILE: tl.constexpr, TILES: tl.constexpr,
+                     draft_splits, before, TILE: tl.constexpr, TILES: tl.constexpr,
                      PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, DRAFT_TILES: tl.constexpr,
                      DRAFT_PACKED: tl.constexpr, DRAFT_KIND: tl.constexpr, DRAFT_EVEN: tl.constexpr,
                      DRAFT_TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-                     LAW: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+                     LAW: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr, BEFORE: tl.constexpr,
+                     OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows * (target's splits + draft's splits), one warp each: maxima and masses of both laws' tiles.
 
     MASS: whether the target's masses are asked for, which top-k and min-p don't. GROUPS: whether its groups' maxima.
+    BEFORE: whether what ranks before drafted tokens is, where top-p alone asks: `before` [rows, TILES], by tiles.
     """
     let_next_begin(OVERLAP)
     num_target = num_plain_splits + HAS_SPECIAL
@@ -42,9 +45,16 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
         row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
         tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
         group_max = scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS)
+        token = (0.0, 0.0, 0)
+        if BEFORE:
+            asked = (local < num_nodes) & has_top_p_alone(request, request_params)
+            token_id = tl.load(draft[1] + row_index + 1, mask=asked, other=-1)
+            inside = (token_id >= 0) & (token_id < vocab_size)
+            z = tl.load(row[0] + token_id, mask=inside, other=float("inf")).to(tl.float32)
+            token = (z, next_above(z), token_id)
         read_split(row, quads_ptr, coming, noise, scale, False, split, tile_max, tile_mass, group_max, num_plain,
                    tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, False, MASS,
-                   GROUPS, OVERLAP)  # fmt: skip
+                   GROUPS, OVERLAP, tile_before=before + row_index * TILES, token=token, BEFORE=BEFORE)  # fmt: skip
         if HAS_SPECIAL:
             if split == num_plain_splits:
                 wait_for_previous(OVERLAP)

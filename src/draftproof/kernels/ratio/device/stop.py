@@ -4,17 +4,19 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
-from draftproof.kernels.device.wanted import ACCEPT, LAST, UNSURE, wanted_rows
+from draftproof.kernels.device.wanted import ACCEPT, LAST, REJECT, UNSURE, wanted_rows
 
 
 @triton.jit
 def weights_kept(first, node, inside, draft, rows, nodes):
-    """[NODES] (drafted tokens' kept weights, masses of their rows) in float64, for bounded rows."""
+    """[NODES] (drafted tokens' kept weights, masses of their rows) in float64, for bounded rows; 0 where one is surely
+    dropped."""
     z = tl.load(nodes[1] + first + node, mask=inside, other=-float("inf"))
     token_ids = tl.load(draft[1] + first + node + 1, mask=inside, other=0)
     z_bound = tl.load(rows[2] + first + node, mask=inside, other=float("inf"))
     id_bound = tl.load(rows[3] + first + node, mask=inside, other=0)
-    kept = (z > z_bound) | ((z == z_bound) & (token_ids <= id_bound))
+    states = tl.load(rows[1] + first + node, mask=inside, other=LAST)
+    kept = ((z > z_bound) | ((z == z_bound) & (token_ids <= id_bound))) & (states != REJECT)
     weights = tl.load(nodes[0] + first + node, mask=inside, other=0.0).to(tl.float64)
     return tl.where(kept, weights, 0.0), tl.load(rows[6] + first + node, mask=inside, other=1.0)
 
