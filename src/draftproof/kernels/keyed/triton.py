@@ -28,8 +28,9 @@ UNSUMMED = tl.constexpr(-1)  # in place of a row's first mass
 def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
                 num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
-                HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
-                LISTS: tl.constexpr, SUMS: tl.constexpr, OVERLAP: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
+                HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
+                EVEN: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, SUMS: tl.constexpr,
+                OVERLAP: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
     """What `pick` says of each row. Grid: rows * PARTS with SUMS, where every program also sums its part; else rows.
 
     drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens [rows],
@@ -68,8 +69,8 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
              scratch[4] + row_index * (2 * RACERS)),
             (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
             scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
-            min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS,
-            LOOSE)  # fmt: skip
+            min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND,
+            EVEN, TOP_P, LISTS, LOOSE)  # fmt: skip
         if SUMS:
             if state == SUMMED:
                 store_masses_of_part(
