@@ -129,8 +129,9 @@ def check_law_of_changed_lanes(kernels):
 
 
 def check_top_p_beside_banned_tokens(kernels):
-    """Banned tokens had nearly all of the mass, and top-p is close to what stands before the winner."""
-    vocab_size, num_rows, banned = 700, 2, [4, 300, 611]
+    """Banned tokens had nearly all of the mass, and top-p is close to what stands before the winner. The last of them are
+    not among the first special tokens that are looked at."""
+    vocab_size, num_rows, banned, biased = 1300, 2, [4, 300, 611], range(700, 1230)
     logits = logits_of(num_rows, vocab_size, spread=1.0)
     logits[:, banned] = torch.tensor([16.0, 15.0, 16.0], dtype=logits.dtype, device=DEVICE)
     changed = logits.clone()
@@ -143,7 +144,7 @@ def check_top_p_beside_banned_tokens(kernels):
     for row, winner in enumerate(winners):
         before = law[row][law[row] > law[row, winner]].sum().item()
         for step in (-300, -30, -3, 3, 30, 300):
-            bias = dict.fromkeys(banned, -float("inf"))
+            bias = dict.fromkeys(biased, 0.0) | dict.fromkeys(banned, -float("inf"))
             params.append(SamplingParams(top_p=before * (1 + step * 1e-5) + 1e-9, logit_bias=bias))
             repeated.append(row)
     logits, changed, count = logits[repeated].contiguous(), changed[repeated].contiguous(), len(repeated)

@@ -244,6 +244,10 @@ MUTANTS = {
     "the mass that banned tokens had": Mutant(
         "device/loose.py", "total = there - whole", "total = there", change_checks.check_top_p_beside_banned_tokens
     ),
+    "what the first special tokens weighed": Mutant(
+        "device/loose.py", "range(0, num_entries, PART)", "range(0, PART, PART)",
+        change_checks.check_top_p_beside_banned_tokens,
+    ),
     "no doubt of what is taken away": Mutant(
         "device/loose.py", "tl.constexpr(4e-6)", "tl.constexpr(0.0)", change_checks.check_top_p_beside_banned_tokens
     ),

@@ -172,10 +172,10 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, KEY_SHIFT: t
 @triton.jit
 def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p, TILES: tl.constexpr,
                 GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr, listed=(0, 0, 0), LISTED: tl.constexpr = False):  # fmt: skip
+                HAS_SPECIAL: tl.constexpr, listed=None):  # fmt: skip
     """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps.
 
-    LISTED: searched for in a list (logits, ids, how many) of all of the row's tokens from `least` on.
+    listed: a list (logits, ids, how many) of all of the row's tokens from `least` on, which is searched instead.
 
     One pass after the other, each for one question, by one piece of code: every copy of a pass is slow to compile.
     """
@@ -192,7 +192,7 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
         middle = (first + last) >> 1
         up_to = tl.where(asked == BEFORE, 0, tl.where(asked == BY_ID, middle, shape[2]) + 1)
         z_bound = value_of(key, KEY_SHIFT)
-        if LISTED:
+        if listed is not None:
             count, share = count_and_mass_of_list(listed[0], listed[1], listed[2], scale, top, z_bound, up_to)
         else:
             num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
@@ -290,5 +290,5 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
     elif num_found <= LIST:
         z_bound, id_bound, mass = keep_of_row(
             row, tiles, tile_max, shape, scale, top, largest, start, k, top_p, TILES, 1, TILE, KEY_SHIFT, HAS_ALLOWED,
-            HAS_SPECIAL, (list_z, list_ids, num_found), True)  # fmt: skip
+            HAS_SPECIAL, (list_z, list_ids, num_found))  # fmt: skip
     return z_bound, id_bound, mass, tl.where(num_found <= LIST, num_found, 0), largest

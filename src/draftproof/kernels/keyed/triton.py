@@ -67,7 +67,7 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
-            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
+            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[3]), scratch[6] + row_index * LIST,
             scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
             min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND,
             EVEN, TOP_P, LISTS, LOOSE)  # fmt: skip
