@@ -261,7 +261,7 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
     least = least_of(largest, temperature, min_score, KEY_SHIFT)
     wanted = tl.where(k > 0, k, shape[0] + 1)
     if LOOSE:
-        wanted = tl.where(k > 0, tl.minimum(k + k // 2, tl.maximum(k, shape[0] // 2)), wanted)
+        wanted = tl.where(k > 0, tl.minimum(2 * k - k // 5, tl.maximum(k, shape[0] // 2)), wanted)
     num_found, short = tl.full((), 0, tl.int32), tl.full((), 1, tl.int32)
     start, most = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
     while short > 0:
