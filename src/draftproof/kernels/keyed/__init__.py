@@ -114,13 +114,14 @@ class KeyedKernel:
                 "GROUP": min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), "PARTS": parts, **sizes,
                 **plan.overlapping,
             }  # fmt: skip
-            pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
+            filled = -(-plan.num_tiles // (plan.tiles // parts))  # the others have no tile
+            pick_kernel[(plan.num_rows * (filled if at_once else 1),)](
                 *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
                 LISTS=requests.lists, SUMS=at_once, LOOSE=special and requests.lists,
                 num_warps=_SUM_WARPS if at_once else 1, **kind, **summing,
             )  # fmt: skip
             if sums and not at_once:
-                sum_kernel[(min(plan.num_rows * parts, _SUMMERS),)](
+                sum_kernel[(min(plan.num_rows * filled, _SUMMERS),)](
                     *shared, (rows.offsets, rows.drafted, rows.parents, rows.ancestors), rows.ancestors.shape[1],
                     NODES=self._nodes, num_warps=_SUM_WARPS, **summing,
                 )  # fmt: skip
