@@ -269,13 +269,6 @@ MUTANTS = {
     "min-p relative to a special token's logit": Mutant(
         "device/request.py", "(least == -float(\"inf\"))", "(least < 1.0)", change_checks.check_penalised_tiles
     ),
-    "min-p among rows whose maxima may be special tokens'": Mutant(
-        "arguments.py", "all(one.min_p == 0 for one in params)", "True", change_checks.check_penalised_tiles
-    ),
-    "greedy rows among those whose maxima may be special tokens'": Mutant(
-        "arguments.py", "loose=changed and len(sampled) == len(params)", "loose=changed",
-        change_checks.check_penalised_favourite,
-    ),
     "a row whose tokens are all taken out by bias": Mutant(
         "keyed/triton.py",
         """HAS_SPECIAL)  # fmt: skip

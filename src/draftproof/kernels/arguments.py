@@ -121,7 +121,7 @@ class Requests:
     off), seed_low, seed_high, sample_index int32 (bits). races, top_p_alone, lists: whether any request is raced over
     all its tokens, has top-p without top-k and min-p, has one of these. Known on the host, since kernels are built for
     it. unfiltered: a hint that no request has a filter or is greedy, which saves a launch; greedy ones are honoured
-    beside it. loose: whether requests change logits, and every one is sampled and has no min-p.
+    beside it.
     """
 
     temperature: torch.Tensor
@@ -135,7 +135,6 @@ class Requests:
     top_p_alone: bool
     lists: bool
     unfiltered: bool = False
-    loose: bool = False
 
     @classmethod
     def of(
@@ -181,7 +180,6 @@ class Requests:
             top_p_alone=any(one.top_p < 1 for one in raced),
             lists=len(raced) < len(sampled),
             unfiltered=len(raced) == len(params) and all(one.top_p == 1 for one in raced),
-            loose=changed and len(sampled) == len(params) and all(one.min_p == 0 for one in params),
         )
 
 

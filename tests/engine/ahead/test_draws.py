@@ -63,7 +63,7 @@ def test_both_ways_are_one(kind):
 def test_kernels_that_can_do_more_give_the_same_tokens(kind):
     needed = [kinds_of(Requests.of(params, SEEDS, SAMPLES, device="cpu")) for params in KINDS.values()]
     kinds = reduce(widened, needed)
-    assert kinds == {"races": True, "top_p_alone": True, "lists": True, "unfiltered": False, "loose": False}
+    assert kinds == {"races": True, "top_p_alone": True, "lists": True, "unfiltered": False}
     _, (by_rule, by_kernels) = ways(KINDS[kind], kinds)
     assert by_rule == by_kernels
 

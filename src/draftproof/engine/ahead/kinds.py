@@ -53,6 +53,6 @@ def kinds_of(requests: Requests) -> Kinds:
 def widened(kinds: Kinds, others: Kinds) -> Kinds:
     """What serves both: kernels that can do more give the same tokens."""
     return {
-        name: (kinds[name] and others[name]) if name in ("unfiltered", "loose") else (kinds[name] or others[name])
+        name: (kinds[name] and others[name]) if name == "unfiltered" else (kinds[name] or others[name])
         for name in kinds
     }

@@ -16,14 +16,12 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
                 RACERS: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, RACE: tl.constexpr,
                 MASS: tl.constexpr, GROUPS: tl.constexpr, OVERLAP: tl.constexpr,
-                LOOSE: tl.constexpr = False, ALL_LOOSE: tl.constexpr = False,
-                SUMS: tl.constexpr = False):  # fmt: skip
+                LOOSE: tl.constexpr = False, SUMS: tl.constexpr = False):  # fmt: skip
     """Grid: rows * (num_plain_splits + HAS_SPECIAL), one warp each. Greedy rows, top-k and min-p aren't raced.
 
     SUMS: rows will be listed whose masses are to be summed; there are none yet.
 
     LOOSE: maxima of rows without min-p may be special tokens' (`is_loose`), and raced rows' masses hold theirs.
-    ALL_LOOSE: so may all rows', none of which is raced: plain tiles are read as if there were no special tokens.
     """
     row_index, split = place_of(tl.program_id(0), num_plain_splits, HAS_SPECIAL, LOOSE and not RACE)
     let_next_begin(OVERLAP)
@@ -42,8 +40,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     group_max = scratch[8] + row_index.to(tl.int64) * ((num_plain + exceptions[2] // TILE) * SLOTS)
     found, faulty = read_split(row, quads_ptr, coming, noise, scale, races, split, tile_max, tile_mass, group_max,
                                num_plain, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN, HAS_ALLOWED,
-                               HAS_SPECIAL and not ALL_LOOSE, RACE, MASS, GROUPS, OVERLAP, loose,
-                               MASS and not LOOSE)  # fmt: skip
+                               HAS_SPECIAL, RACE, MASS, GROUPS, OVERLAP, loose, MASS and not LOOSE)  # fmt: skip
     if HAS_SPECIAL:
         if split == num_plain_splits:
             wait_for_previous(OVERLAP)

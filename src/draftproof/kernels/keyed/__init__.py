@@ -90,7 +90,6 @@ class KeyedKernel:
         quads = plan.quads(logits)
         special = plan.num_exceptions > 0
         loose = special and (requests.lists or requests.top_p_alone)
-        all_loose = loose and requests.loose and not requests.races
         changed = special or allowed is not None
         limits = plan.at_most(_REGISTERS) if changed and requests.races else {}
         tiles_per_split = plan.tiles_per_split if requests.races else self._tiles_to_list
@@ -98,8 +97,8 @@ class KeyedKernel:
         read_kernel[(plan.num_rows * (splits + special),)](
             logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
             tiles_per_split, plan.vocab_size, splits, RACE=requests.races, MASS=requests.top_p_alone,
-            GROUPS=requests.lists, LOOSE=loose, ALL_LOOSE=all_loose, SUMS=requests.top_p_alone, num_warps=1,
-            **kind, **sizes, **common.of_read, **limits,
+            GROUPS=requests.lists, LOOSE=loose, SUMS=requests.top_p_alone, num_warps=1, **kind, **sizes,
+            **common.of_read, **limits,
         )  # fmt: skip
         shared = (
             *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
