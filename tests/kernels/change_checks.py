@@ -129,8 +129,9 @@ def check_law_of_changed_lanes(kernels):
 
 
 def check_top_p_beside_banned_tokens(kernels):
-    """Banned tokens had nearly all of the mass, and top-p is close to what stands before the winner."""
-    vocab_size, num_rows, banned = 700, 2, [4, 300, 611]
+    """Banned tokens had nearly all of the mass, and top-p is close to what stands before the winner. The last of them
+    are not among the first special tokens that are looked at."""
+    vocab_size, num_rows, banned, biased = 1300, 2, [4, 300, 611], range(700, 1230)
     logits = logits_of(num_rows, vocab_size, spread=1.0)
     logits[:, banned] = torch.tensor([16.0, 15.0, 16.0], dtype=logits.dtype, device=DEVICE)
     changed = logits.clone()
@@ -143,7 +144,7 @@ def check_top_p_beside_banned_tokens(kernels):
     for row, winner in enumerate(winners):
         before = law[row][law[row] > law[row, winner]].sum().item()
         for step in (-300, -30, -3, 3, 30, 300):
-            bias = dict.fromkeys(banned, -float("inf"))
+            bias = dict.fromkeys(biased, 0.0) | dict.fromkeys(banned, -float("inf"))
             params.append(SamplingParams(top_p=before * (1 + step * 1e-5) + 1e-9, logit_bias=bias))
             repeated.append(row)
     logits, changed, count = logits[repeated].contiguous(), changed[repeated].contiguous(), len(repeated)
@@ -271,13 +272,19 @@ def check_penalised_favourite(kernels):
     chain, prompt, output = SamplerChain("vllm"), [3], [40] * 15
     logits = logits_of(4, 300, spread=0.5)
     logits[:, 40] = 20.0
-    for filters in ({}, {"top_p": 0.9}, {"top_k": 5}, {"temperature": 0}):
-        params = SamplingParams(presence_penalty=2.0, frequency_penalty=2.0, **filters)
-        laws = chain.laws(logits.cpu(), chain.resolve(params, None, 300), [History(prompt, output)] * 4)
-        expected = [law.draw(KeyedNoise(row), Key(Purpose.TARGET, 5)) for row, law in enumerate(laws)]
+    for filters in ([{}], [{"top_p": 0.9}], [{"top_k": 5}], [{"temperature": 0}], [{"top_k": 5}, {"temperature": 0}]):
+        each = [
+            SamplingParams(presence_penalty=2.0, frequency_penalty=2.0, **filters[row % len(filters)])
+            for row in range(4)
+        ]
+        expected = []
+        for row, params in enumerate(each):
+            row_params = chain.resolve(params, None, 300)
+            [law] = chain.laws(logits[row : row + 1].cpu(), row_params, [History(prompt, output)])
+            expected.append(law.draw(KeyedNoise(row), Key(Purpose.TARGET, 5)))
         rows = kernels.Rows.of_drafts([5] * 4, [[]] * 4, device=DEVICE)
-        requests = kernels.Requests.of([params] * 4, range(4), device=DEVICE, changed=True)
-        changes = kernels.Changes.of([params] * 4, [prompt] * 4, [output] * 4, device=DEVICE)
+        requests = kernels.Requests.of(each, range(4), device=DEVICE, changed=True)
+        changes = kernels.Changes.of(each, [prompt] * 4, [output] * 4, device=DEVICE)
         token_ids, _ = kernels.draw(logits, rows, requests, changes=changes)
         assert token_ids.tolist() == expected
         assert 40 not in expected

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import draftproof.kernels
-from tests.kernels import change_checks, checks
+from tests.kernels import change_checks, checks, list_checks
 
 HOME = Path(draftproof.kernels.__file__).parent
 
@@ -72,28 +72,20 @@ MUTANTS = {
         "device/boundary.py",
         "alive = alive & (key >= low)",
         "alive = alive & (key > low)",
-        checks.check_top_k_top_p,
+        list_checks.check_short_lists,
     ),
-    "top-p of the whole row after top-k": Mutant(
-        "device/boundary.py",
-        "own_total = tl.full((), -1.0, tl.float64)",
-        "own_total = tl.full((), 0.0, tl.float64)",
-        checks.check_top_k_top_p,
+    "top-p of the whole list after top-k": Mutant(
+        "device/boundary.py", "        units = tl.where(alive, units, 0)\n        lowest", "        lowest",
+        list_checks.check_short_lists,
     ),
     "groups' maxima rounded down": Mutant(
         "device/rows.py", "tl.where(bits < 0, 0, 0xFFFF)", "0", checks.check_float_groups
-    ),
-    "groups of one slot": Mutant(
-        "device/passes.py", "TILE + 4 * (group % SLOTS)", "TILE + 0 * group", checks.check_top_k_top_p
-    ),
-    "a group of another tile": Mutant(
-        "device/passes.py", "start + (bit >> 1)", "start + 0 * bit", change_checks.check_penalised_tiles
     ),
     "one hit of each lane's counted": Mutant(
         "device/passes.py", "num_found + tl.sum(counts, 0)", "num_found + tl.max(counts, 0)", checks.check_top_k_top_p
     ),
     "a sum of lower halves": Mutant(
-        "device/boundary.py", "(high.to(tl.int64) << 22) + low", "0 * high + low", checks.check_top_k_top_p
+        "device/boundary.py", "(high.to(tl.int64) << 22) + low", "0 * high + low", list_checks.check_short_lists
     ),
     "fewer tiles than k": Mutant(
         "device/boundary.py", 'tl.where(enough, unordered(low << 16), -float("inf"))', "unordered(low << 16)",
@@ -252,6 +244,10 @@ MUTANTS = {
     "the mass that banned tokens had": Mutant(
         "device/loose.py", "total = there - whole", "total = there", change_checks.check_top_p_beside_banned_tokens
     ),
+    "what the first special tokens weighed": Mutant(
+        "device/loose.py", "range(0, num_entries, PART)", "range(0, PART, PART)",
+        change_checks.check_top_p_beside_banned_tokens,
+    ),
     "no doubt of what is taken away": Mutant(
         "device/loose.py", "tl.constexpr(4e-6)", "tl.constexpr(0.0)", change_checks.check_top_p_beside_banned_tokens
     ),
@@ -267,7 +263,7 @@ MUTANTS = {
         change_checks.check_penalised_tiles,
     ),
     "masses relative to a special token's logit": Mutant(
-        "device/boundary.py", "top = level(largest_of_list(list_z, num_found, LIST), scale)", "pass",
+        "device/boundary.py", "        largest = most\n", "        pass\n",
         change_checks.check_penalised_tiles,
     ),
     "min-p relative to a special token's logit": Mutant(

@@ -6,13 +6,14 @@ import pytest
 
 from draftproof import kernels
 from tests.kernels import change_checks, checks, list_checks, walk_checks
-from tests.kernels.mutants import MUTANTS as ALL_BUT_WALKS
+from tests.kernels.list_mutants import LIST_MUTANTS
+from tests.kernels.mutants import MUTANTS as OTHERS
 from tests.kernels.mutants import mutated
 from tests.kernels.walk_mutants import WALK_MUTANTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
-MUTANTS = {**ALL_BUT_WALKS, **WALK_MUTANTS}
+MUTANTS = {**OTHERS, **LIST_MUTANTS, **WALK_MUTANTS}
 SUBJECTS = {**vars(checks), **vars(change_checks), **vars(walk_checks), **vars(list_checks)}
 CHECKS = [check for name, check in SUBJECTS.items() if name.startswith("check_")]
 

@@ -10,8 +10,9 @@ The few are found by the maxima of groups of tokens, in the tiles that reach tha
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.passes import UNIT, WHOLE, collect, count_and_mass, list_groups, list_tiles, whole
-from draftproof.kernels.device.rows import highest, level, ordered, unordered
+from draftproof.kernels.device.listing import collect, list_groups
+from draftproof.kernels.device.passes import UNIT, WHOLE, count_and_mass, list_tiles, whole
+from draftproof.kernels.device.rows import above, level, ordered, unordered
 
 BY_COUNT = tl.constexpr(0)  # what `keep_of_row` asks of a row, in this order: top-k's last logit,
 WHOLE_MASS = tl.constexpr(1)  # the mass of what top-k and min-p keep,
@@ -22,7 +23,7 @@ BY_ID = tl.constexpr(5)  # and the last of them that is kept
 NOTHING = tl.constexpr(6)
 
 COARSE = tl.constexpr(16)  # low bits of whole keys, which are searched after the others
-SHORT = tl.constexpr(128)  # lists of no more than so many tokens, most of them, are searched by cheaper code
+SHORT = tl.constexpr(128)  # tokens of a list that are looked at together; most lists have no more
 
 
 @triton.jit
@@ -65,15 +66,15 @@ def load_list(list_z, list_ids, num_found, LIST: tl.constexpr):
 
 
 @triton.jit
-def largest_of_list(list_z, num_found, LIST: tl.constexpr):
-    """The largest logit of a list, or of its first LIST; -inf of none."""
-    if num_found <= SHORT:
-        place = tl.arange(0, SHORT)
-        largest = highest(tl.load(list_z + place, mask=place < num_found, other=-float("inf")))
-    else:
-        many = tl.arange(0, LIST)
-        largest = highest(tl.load(list_z + many, mask=many < num_found, other=-float("inf")))
-    return largest
+def count_and_mass_of_list(list_z, list_ids, num_found, scale, top, z_bound, id_bound):
+    """As `count_and_mass`, of a list."""
+    count, mass = tl.zeros((SHORT,), tl.int32), tl.zeros((SHORT,), tl.int64)
+    for first in range(0, num_found, SHORT):
+        z, ids, there = load_list(list_z + first, list_ids + first, num_found - first, SHORT)
+        counted = there & above(z, ids, z_bound, id_bound)
+        count += counted.to(tl.int32)
+        mass += tl.where(counted, whole(tl.exp2(tl.fma(z, scale, -top))), 0.0).to(tl.int64)
+    return tl.sum(count, 0), tl.sum(mass, 0).to(tl.float64) * UNIT
 
 
 @triton.jit
@@ -82,14 +83,6 @@ def sum_of_units(units):
     low = tl.sum((units & 0x3FFFFF).to(tl.uint32), 0)
     high = tl.sum((units >> 22).to(tl.uint32), 0)
     return (high.to(tl.int64) << 22) + low.to(tl.int64)
-
-
-@triton.jit
-def keep_of_list(list_z, list_ids, num_found, vocab_size, scale, top, k, top_p, needed_total, LIST: tl.constexpr,
-                 KEY_SHIFT: tl.constexpr):  # fmt: skip
-    """`keep_of_tokens` of the `num_found` <= LIST tokens of a list."""
-    z, ids, alive = load_list(list_z, list_ids, num_found, LIST)
-    return keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total, KEY_SHIFT)
 
 
 @triton.jit
@@ -107,12 +100,8 @@ def range_of(key, alive, low, high):
 
 
 @triton.jit
-def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total, KEY_SHIFT: tl.constexpr):
-    """(bound's logit, bound's id, mass, enough) for the tokens [N] that are `alive`.
-
-    k: 0 without top-k. needed_total: the mass that top-p is a share of, or a negative number for the survivors' own.
-    enough: whether the list holds all that the filters keep.
-    """
+def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, KEY_SHIFT: tl.constexpr):
+    """(bound's logit, bound's id, mass) for the tokens [N] that are `alive`. k: 0 without top-k."""
     key = ordered(z) >> KEY_SHIFT
     units = tl.where(alive, whole(tl.exp2(tl.fma(z, scale, -top))), 0.0).to(tl.int64)
     lowest = tl.min(tl.where(alive, key, 2147483647), 0)
@@ -137,12 +126,11 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
         units = tl.where(alive, units, 0)
         lowest = low
     kept = sum_of_units(units)
-    needed = top_p * tl.where(needed_total < 0, kept.to(tl.float64) * UNIT, needed_total)
+    needed = top_p * (kept.to(tl.float64) * UNIT)
     goal = tl.ceil(needed * WHOLE).to(tl.int64)
-    enough = kept >= goal
     id_bound = tl.full((), 0, tl.int32) + vocab_size
     bound = lowest
-    if (top_p < 1.0) & enough:
+    if top_p < 1.0:
         low, high = lowest, highest
         if KEY_SHIFT == 0:
             while low >> COARSE < high >> COARSE:
@@ -178,14 +166,16 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, needed_total
                     first = middle + 1
             id_bound = first
     mass = kept.to(tl.float64) * UNIT
-    return value_of(bound, KEY_SHIFT), id_bound, mass, enough
+    return value_of(bound, KEY_SHIFT), id_bound, mass
 
 
 @triton.jit
 def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p, TILES: tl.constexpr,
                 GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr):  # fmt: skip
+                HAS_SPECIAL: tl.constexpr, listed=None):  # fmt: skip
     """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps.
+
+    listed: a list (logits, ids, how many) of all of the row's tokens from `least` on, which is searched instead.
 
     One pass after the other, each for one question, by one piece of code: every copy of a pass is slow to compile.
     """
@@ -202,9 +192,12 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
         middle = (first + last) >> 1
         up_to = tl.where(asked == BEFORE, 0, tl.where(asked == BY_ID, middle, shape[2]) + 1)
         z_bound = value_of(key, KEY_SHIFT)
-        num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
-        count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, up_to, GROUP, TILE,
-                                      HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+        if listed is not None:
+            count, share = count_and_mass_of_list(listed[0], listed[1], listed[2], scale, top, z_bound, up_to)
+        else:
+            num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
+            count, share = count_and_mass(row, tiles, num_listed, shape, scale, top, z_bound, up_to, GROUP, TILE,
+                                          HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
         if searches:
             reached = tl.where(asked == BY_COUNT, count >= k, share >= needed)
             low, high = tl.where(reached, key, low), tl.where(reached, high, key - 1)
@@ -256,27 +249,29 @@ def least_of(largest, temperature, min_score, KEY_SHIFT: tl.constexpr):
 @triton.jit
 def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
                  top_p, min_score, TILES: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr,
-                 KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-                 LOOSE: tl.constexpr = False):  # fmt: skip
-    """(bound's logit, bound's id, mass, how many tokens the list holds; 0 if the list isn't enough).
+                 KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr,
+                 KIND: tl.constexpr, EVEN: tl.constexpr, LOOSE: tl.constexpr = False):  # fmt: skip
+    """(bound's logit, bound's id, mass, how many tokens the list holds; 0 if the list isn't enough, what masses are
+    relative to: the row's largest logit).
 
-    For rows with top-k or min-p. k: 0 without top-k. top_p: 1 without. min_score: log min_p, or -inf.
-    LOOSE: maxima, `largest` among them, may be special tokens' in rows with top-k alone. What is listed holds the
-    largest, to which masses are relative.
+    For rows with top-k or min-p. k: 0 without top-k. top_p: 1 without. min_score: log min_p, or -inf. PACKED, KIND,
+    EVEN: as in `load_quads`. LOOSE: maxima, `largest` among them, may be special tokens' in rows with top-k alone. What
+    is listed holds the largest.
     """
     least = least_of(largest, temperature, min_score, KEY_SHIFT)
     wanted = tl.where(k > 0, k, shape[0] + 1)
     if LOOSE:
-        wanted = tl.where(k > 0, tl.minimum(k + k // 2, tl.maximum(k, shape[0] // 2)), wanted)
+        wanted = tl.where(k > 0, tl.minimum(2 * k - k // 5, tl.maximum(k, shape[0] // 2)), wanted)
     num_found, short = tl.full((), 0, tl.int32), tl.full((), 1, tl.int32)
+    start, most = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
     while short > 0:
         start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
         num_listed = list_tiles(tiles, tile_max, shape[0], start, TILES)
         num_groups = list_groups(tiles, num_listed, group_max, groups, start, LIST)
         num_found = tl.full((), LIST + 1, tl.int32)
         if num_groups <= LIST:
-            num_found = collect(row, groups, num_groups, shape, start, list_z, list_ids, TILE, LIST, HAS_ALLOWED,
-                                HAS_SPECIAL)  # fmt: skip
+            num_found, most = collect(row, groups, num_groups, shape, start, list_z, list_ids, TILE, LIST, HAS_ALLOWED,
+                                      HAS_SPECIAL, PACKED, KIND, EVEN)  # fmt: skip
         short = tl.zeros((), tl.int32)
         if LOOSE:
             # More of the maxima were special tokens' than were taken beyond k: k more are taken.
@@ -284,16 +279,16 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
             short = (fewer & (min_score == -float("inf"))).to(tl.int32)
             wanted += k
     if LOOSE:
-        top = level(largest_of_list(list_z, num_found, LIST), scale)
+        largest = most
+        top = level(largest, scale)
     z_bound = tl.full((), -float("inf"), tl.float32)
     id_bound = tl.full((), 0, tl.int32)
     mass = tl.full((), 0.0, tl.float64)
-    own_total = tl.full((), -1.0, tl.float64)
-    enough = num_found <= LIST
     if num_found <= SHORT:
-        z_bound, id_bound, mass, enough = keep_of_list(list_z, list_ids, num_found, shape[2], scale, top, k, top_p,
-                                                       own_total, SHORT, KEY_SHIFT)  # fmt: skip
-    elif enough:
-        z_bound, id_bound, mass, enough = keep_of_list(list_z, list_ids, num_found, shape[2], scale, top, k, top_p,
-                                                       own_total, LIST, KEY_SHIFT)  # fmt: skip
-    return z_bound, id_bound, mass, tl.where(enough, num_found, 0)
+        z, ids, alive = load_list(list_z, list_ids, num_found, SHORT)
+        z_bound, id_bound, mass = keep_of_tokens(z, ids, alive, shape[2], scale, top, k, top_p, KEY_SHIFT)
+    elif num_found <= LIST:
+        z_bound, id_bound, mass = keep_of_row(
+            row, tiles, tile_max, shape, scale, top, largest, start, k, top_p, TILES, 1, TILE, KEY_SHIFT, HAS_ALLOWED,
+            HAS_SPECIAL, (list_z, list_ids, num_found))  # fmt: skip
+    return z_bound, id_bound, mass, tl.where(num_found <= LIST, num_found, 0), largest

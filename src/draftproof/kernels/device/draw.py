@@ -12,10 +12,10 @@ winners, filters that keep more than a list holds) is left to `rescue`, for rows
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.boundary import SHORT, keep_by_list, keep_of_row, largest_of_list, least_of, load_list
+from draftproof.kernels.device.boundary import keep_by_list, keep_of_row, least_of, load_list
 from draftproof.kernels.device.loose import best_known, rescaled, surely_kept_loosely
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, score
-from draftproof.kernels.device.passes import count_and_mass, first_at, list_tiles, race_above, settle
+from draftproof.kernels.device.passes import LANES, count_and_mass, first_at, list_tiles, race_above, settle
 from draftproof.kernels.device.rows import above, highest, level
 
 OK = tl.constexpr(0)
@@ -83,26 +83,31 @@ def surely_kept(tile_max, tile_mass, num_tiles, scale, top, largest, top_p, z, T
 
 
 @triton.jit
-def draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature, largest, vocab_size,
-                 LIST: tl.constexpr):  # fmt: skip
+def draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature, largest, vocab_size):
     """The winner's id among the tokens of a list that rank up to (z_bound, id_bound)."""
-    z, ids, there = load_list(list_z, list_ids, num_found, LIST)
-    words = field_at(ids, noise)
-    kept = there & above(z, ids, z_bound, id_bound + 1)
-    scores = tl.where(kept, score(z * scale, words), -float("inf"))
-    best = tl.max(scores, 0)
-    close = kept & (scores >= best - nearness(best))
-    winner = tl.min(tl.where(scores == best, ids, vocab_size), 0)
-    if tl.sum(close.to(tl.int32), 0) > 1:
-        # Few are close, so they are scored one by one, in the order of their ids.
-        exact_best = tl.full((), -float("inf"), tl.float64)
-        token_id = tl.min(tl.where(close, ids, vocab_size), 0)
-        while token_id < vocab_size:
-            token_z = tl.max(tl.where(close & (ids == token_id), z, -float("inf")), 0)
-            exact = exact_score(token_z, largest, temperature, field_at(token_id, noise))
-            winner = tl.where(exact > exact_best, token_id, winner)
-            exact_best = tl.maximum(exact, exact_best)
-            token_id = tl.min(tl.where(close & (ids > token_id), ids, vocab_size), 0)
+    best, runner = tl.full((LANES,), -float("inf"), tl.float32), tl.full((LANES,), -float("inf"), tl.float32)
+    best_id = tl.zeros((LANES,), tl.int32)
+    for first in range(0, num_found, LANES):
+        z, ids, there = load_list(list_z + first, list_ids + first, num_found - first, LANES)
+        kept = there & above(z, ids, z_bound, id_bound + 1)
+        scores = tl.where(kept, score(z * scale, field_at(ids, noise)), -float("inf"))
+        runner = tl.maximum(runner, tl.minimum(best, scores))
+        best_id = tl.where(scores > best, ids, best_id)
+        best = tl.maximum(best, scores)
+    top = highest(best)
+    floor = top - nearness(top)
+    winner = tl.min(tl.where(best == top, best_id, vocab_size), 0)
+    if tl.sum((best >= floor).to(tl.int32) + (runner >= floor).to(tl.int32), 0) > 1:
+        exact_best, winner = tl.full((), -float("inf"), tl.float64), tl.zeros((), tl.int32) + vocab_size
+        for first in range(0, num_found, LANES):
+            z, ids, there = load_list(list_z + first, list_ids + first, num_found - first, LANES)
+            words = field_at(ids, noise)
+            close = there & above(z, ids, z_bound, id_bound + 1) & (score(z * scale, words) >= floor)
+            exact = tl.where(close, exact_score(z, largest, temperature, words), -float("inf"))
+            exact_top = tl.max(exact, 0)
+            top_id = tl.min(tl.where(close & (exact == exact_top), ids, vocab_size), 0)
+            if (exact_top > exact_best) | ((exact_top == exact_best) & (top_id < winner)):
+                exact_best, winner = exact_top, top_id
     return winner
 
 
@@ -150,11 +155,13 @@ def pick_raced(tile_max, tile_mass, racers, special, shape, largest, scale, top,
 def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, special, list_z, list_ids, shape, largest,
          scale, temperature, k, top_p, min_score, num_racers, part, RACERS: tl.constexpr, TILES: tl.constexpr,
          TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-         HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
+         HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, TOP_P: tl.constexpr,
+         LISTS: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
     """(three tokens, their logits, state, and the last three as in `pick_raced`) of a healthy row; part: which of its
     programs asks.
 
-    TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p. LOOSE: as in `keep_by_list`.
+    TOP_P, LISTS: whether any row of the batch has top-p alone, or top-k or min-p. PACKED, KIND, EVEN,
+    LOOSE: as in `keep_by_list`.
     DRAWN: the first token. SUMMED: the first of the tokens whose mass before it, the sum of the parts' masses, is below
     what is wanted; -1 stands for tokens that aren't certain, and LEFT for none.
     """
@@ -175,20 +182,16 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, spec
             HAS_SPECIAL)  # fmt: skip
     elif LISTS:
         if part == 0:
-            z_bound, id_bound, kept_mass, num_found = keep_by_list(
+            z_bound, id_bound, kept_mass, num_found, largest = keep_by_list(
                 row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
-                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, LOOSE)  # fmt: skip
-            if LOOSE:
-                largest = largest_of_list(list_z, num_found, LIST)
+                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND, EVEN,
+                LOOSE)  # fmt: skip
             winner = none
             if num_found == 0:
                 state = tl.full((), LEFT, tl.int32)
-            elif num_found <= SHORT:
-                winner = draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature,
-                                      largest, shape[2], SHORT)  # fmt: skip
             else:
                 winner = draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, temperature,
-                                      largest, shape[2], LIST)  # fmt: skip
+                                      largest, shape[2])  # fmt: skip
             tokens = (winner, none, none)
     return tokens, logits, state, needed, doubt, largest
 

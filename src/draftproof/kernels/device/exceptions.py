@@ -22,8 +22,16 @@ def read_exceptions(row, row_index, request, exceptions, noise, scale, races, ti
     """
     found = nothing_found()
     num_entries = exceptions[2]
+    # Entries are on their way two parts ahead, and the logits that they name one part.
+    entry = tl.arange(0, PART)
+    listed, coming = entries_of(row, request, entry, exceptions), entries_of(row, request, entry + PART, exceptions)
+    logits = logits_at(row, listed[0])
     for start in range(0, exceptions[3], PART):
-        ids, z, before = processed(row, row_index, request, start + tl.arange(0, PART), exceptions, HAS_ALLOWED)
+        ids, seen = listed[0], listed[2]
+        next_logits = logits_at(row, coming[0])
+        z, before = processed(row, row_index, request, ids, logits, listed[1], seen, exceptions, HAS_ALLOWED)
+        listed, logits = coming, next_logits
+        coming = entries_of(row, request, start + entry + 2 * PART, exceptions)
         tl.store(row[4] + start + tl.arange(0, PART), z)
         if PLAIN:
             tl.store(plain + start + tl.arange(0, PART), before)
@@ -52,29 +60,38 @@ def read_exceptions(row, row_index, request, exceptions, noise, scale, races, ti
 
 
 @triton.jit
-def processed(row, row_index, request, entry, exceptions, HAS_ALLOWED: tl.constexpr):
-    """(ids, logits after bias, penalties and mask, after the mask alone) [PART] of entries; (-1, -inf, -inf) for those
-    without a token."""
-    nodes, num_nodes = exceptions[6], exceptions[8]
-    ids = tl.load(row[3] + entry)
-    there = ids >= 0
+def entries_of(row, request, entry, exceptions):
+    """(ids, biases, what is known of them) [PART] of entries; ids are -1 beyond the last."""
+    inside = entry < exceptions[2]
     at = request.to(tl.int64) * exceptions[2] + entry
-    seen = tl.load(exceptions[5] + at)
+    ids = tl.load(row[3] + entry, mask=inside, other=-1)
+    return ids, tl.load(exceptions[4] + at, mask=inside, other=0.0), tl.load(exceptions[5] + at, mask=inside, other=0)
+
+
+@triton.jit
+def logits_at(row, ids):
+    """[PART] float32 logits of tokens, -inf for those that are none."""
+    return tl.load(row[0] + ids, mask=ids >= 0, other=-float("inf")).to(tl.float32)
+
+
+@triton.jit
+def processed(row, row_index, request, ids, logits, biases, seen, exceptions, HAS_ALLOWED: tl.constexpr):
+    """(logits after bias, penalties and mask, after the mask alone) [PART]; -inf for entries without a token."""
+    nodes, num_nodes = exceptions[6], exceptions[8]
     counts = seen >> 2
     if tl.max(seen & 2, 0) > 0:
         for node in range(0, num_nodes):
             other = tl.load(nodes + request * num_nodes + node)
             above = tl.load(exceptions[7] + row_index * num_nodes + node) != 0
             counts += ((ids == other) & above).to(tl.int32)
-    before = tl.load(row[0] + ids, mask=there, other=-float("inf")).to(tl.float32)
-    z = before + tl.load(exceptions[4] + at)
+    z = logits + biases
     repetition = tl.load(exceptions[9] + request)
     repeated = tl.where(z > 0, tl.div_rn(z, tl.zeros(z.shape, tl.float32) + repetition), z * repetition)
     z = tl.where(((seen & 1) != 0) | (counts > 0), repeated, z)
     # A product that is rounded before it is taken away, as the host does it: + 0.0 keeps it from being fused.
     z = z - tl.fma(counts.to(tl.float32), tl.load(exceptions[10] + request), 0.0)
     z = z - tl.where(counts > 0, tl.load(exceptions[11] + request), 0.0)
-    drawn = there
+    drawn = ids >= 0
     if HAS_ALLOWED:
-        drawn = drawn & has_bit(row[1], ids, there)
-    return ids, tl.where(drawn, z, -float("inf")), tl.where(drawn, before, -float("inf"))
+        drawn = drawn & has_bit(row[1], ids, drawn)
+    return tl.where(drawn, z, -float("inf")), tl.where(drawn, logits, -float("inf"))

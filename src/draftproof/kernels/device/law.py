@@ -41,9 +41,10 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
                                                   TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
     if LISTS:
         if (temperature > 0) & ((k > 0) | (min_score > -float("inf"))):
-            z_bound, id_bound, mass, num_found = keep_by_list(
+            z_bound, id_bound, mass, num_found, _ = keep_by_list(
                 row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
-                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, False, "fp32",
+                False)  # fmt: skip
             if num_found == 0:
                 least = least_of(largest, temperature, min_score, KEY_SHIFT)
                 z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p,

@@ -13,7 +13,7 @@ from draftproof.kernels.device.rows import highest, level
 
 DOUBT = tl.constexpr(4e-6)
 MOST = tl.constexpr(4194304.0)  # of a row's mass over its reference's weight: sums in units of 2^-40 hold 2^22 of it
-PART = tl.constexpr(128)  # special tokens looked at together
+PART = tl.constexpr(512)  # special tokens looked at together: what memory brings of them is asked for at once
 
 
 @triton.jit
@@ -24,7 +24,8 @@ def special_masses(plain, num_entries, scale, top, z):
     """
     whole, reached = tl.zeros((PART,), tl.float32), tl.zeros((PART,), tl.float32)
     for start in range(0, num_entries, PART):
-        logits = tl.load(plain + start + tl.arange(0, PART))
+        entry = start + tl.arange(0, PART)
+        logits = tl.load(plain + entry, mask=entry < num_entries, other=-float("inf"))
         weights = tl.exp2(tl.fma(logits, scale, -top))
         whole += weights
         reached += tl.where(logits >= z, weights, 0.0)

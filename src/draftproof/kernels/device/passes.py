@@ -8,12 +8,9 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.noise import exact_score, field_at, score
-from draftproof.kernels.device.race import SLOTS
-from draftproof.kernels.device.rows import above, load_places, load_quad, load_tiles
+from draftproof.kernels.device.rows import above, load_tiles
 
 LANES = tl.constexpr(32)
-NO_PAIR = tl.constexpr(-8323200)  # two times -inf in bfloat16
-TILES_AT_ONCE = tl.constexpr(16)  # whose groups' hits, two of each tile in a lane, are the bits of a word
 WHOLE = tl.constexpr(8796093022208.0)  # of a mass: 2^43
 UNIT = tl.constexpr(1.1368683772161603e-13)  # 2^-43
 
@@ -157,37 +154,6 @@ def settle(row, tiles, num_listed, shape, noise, scale, temperature, reference, 
 
 
 @triton.jit
-def list_groups(tiles, num_listed, group_max, groups, z_bound, LIST: tl.constexpr):
-    """Writes the listed tiles' groups that may hold a logit of `z_bound`; returns how many, also beyond LIST.
-
-    A group is the tokens of one slot in one tile, numbered tile * SLOTS + slot. Few are listed, so each lane keeps its
-    own as bits of one word and writes them one by one.
-    """
-    lane = tl.arange(0, SLOTS // 2)
-    pairs = group_max.to(tl.pointer_type(tl.int32), bitcast=True)
-    num_found = tl.zeros((), tl.int32)
-    for start in range(0, num_listed, TILES_AT_ONCE):
-        hits, counts = tl.zeros((SLOTS // 2,), tl.int32), tl.zeros((SLOTS // 2,), tl.int32)
-        for at in tl.static_range(TILES_AT_ONCE):
-            tile = tl.load(tiles + start + at, mask=start + at < num_listed, other=0)
-            inside = lane < tl.where(start + at < num_listed, SLOTS // 2, 0)
-            pair = tl.load(pairs + tile * (SLOTS // 2) + lane, mask=inside, other=NO_PAIR)
-            first, second = (pair << 16).to(tl.float32, bitcast=True), (pair & -65536).to(tl.float32, bitcast=True)
-            first_hit = ((first >= z_bound) & (first > -float("inf"))).to(tl.int32)
-            second_hit = ((second >= z_bound) & (second > -float("inf"))).to(tl.int32)
-            hits |= (first_hit << (2 * at)) | (second_hit << (2 * at + 1))
-            counts += first_hit + second_hit
-        place, num_found = places_of(counts, num_found)
-        while tl.max((hits != 0).to(tl.int32), 0) > 0:
-            bit, hit = lowest_bit(hits), hits != 0
-            listed = tl.load(tiles + start + (bit >> 1), mask=hit, other=0)
-            tl.store(groups + place, listed * SLOTS + 2 * lane + (bit & 1), mask=hit & (place < LIST))
-            place, hits = place + 1, hits & (hits - 1)
-    tl.debug_barrier()
-    return num_found
-
-
-@triton.jit
 def places_of(counts, num_found):
     """(where the first of each of [N] `counts` entries goes behind `num_found` others, how many there are then)."""
     return num_found + tl.cumsum(counts, 0) - counts, num_found + tl.sum(counts, 0)
@@ -198,38 +164,3 @@ def lowest_bit(hits):
     """Which bit of [N] int32 words is the lowest that is set; of no meaning where none is."""
     alone = (hits & -hits).to(tl.uint32, bitcast=True)
     return (alone.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-
-
-@triton.jit
-def collect(row, groups, num_groups, shape, z_bound, list_z, list_ids, TILE: tl.constexpr, LIST: tl.constexpr,
-            HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Writes (logit, id) of the groups' tokens of at least `z_bound`; returns how many there are, also beyond LIST."""
-    lane = tl.arange(0, LANES)
-    num_found = tl.zeros((), tl.int32)
-    for start in range(0, num_groups, LANES):
-        group = tl.load(groups + start + lane, mask=start + lane < num_groups, other=shape[0] * SLOTS)
-        first = (group // SLOTS) * TILE + 4 * (group % SLOTS)
-        hits, counts = tl.zeros((LANES,), tl.int32), tl.zeros((LANES,), tl.int32)
-        for quad in tl.static_range(TILE // (4 * SLOTS)):
-            z = load_quad(row, first + quad * (4 * SLOTS), shape[0], shape[1], shape[2], TILE, HAS_ALLOWED,
-                          HAS_SPECIAL)  # fmt: skip
-            for index in tl.static_range(4):
-                hit = ((z[index] >= z_bound) & (z[index] > -float("inf"))).to(tl.int32)
-                hits |= hit << (4 * quad + index)
-                counts += hit
-        place, num_found = places_of(counts, num_found)
-        while tl.max((hits != 0).to(tl.int32), 0) > 0:
-            there = (hits != 0) & (place < LIST)
-            mine = tl.where(there, first + place_in_group(lowest_bit(hits)), shape[0] * TILE)
-            z_hit, id_hit = load_places(row, mine, shape[0], shape[1], shape[2], TILE, False, HAS_SPECIAL)
-            tl.store(list_z + place, z_hit + 0.0, mask=there)
-            tl.store(list_ids + place, id_hit, mask=there)
-            place, hits = place + 1, hits & (hits - 1)
-    tl.debug_barrier()
-    return num_found
-
-
-@triton.jit
-def place_in_group(index):
-    """Where in its tile a group's tokens stand, from the group's first."""
-    return (index // 4) * (4 * SLOTS) + index % 4

@@ -23,7 +23,7 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
 
     LOOSE: maxima of rows without min-p may be special tokens' (`is_loose`), and raced rows' masses hold theirs.
     """
-    row_index, split = place_of(tl.program_id(0), num_plain_splits, HAS_SPECIAL)
+    row_index, split = place_of(tl.program_id(0), num_plain_splits, HAS_SPECIAL, LOOSE and not RACE)
     let_next_begin(OVERLAP)
     if SUMS:
         if tl.program_id(0) == 0:
@@ -64,12 +64,19 @@ def split_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
 
 
 @triton.jit
-def place_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
-    """(row, split) that a program reads. The exceptions' splits come last: short ones, which wait for nothing then."""
-    row_index, split = program // num_plain_splits, program % num_plain_splits
-    if HAS_SPECIAL:
-        num_rows = tl.num_programs(0) // (num_plain_splits + 1)
-        beyond = program - num_rows * num_plain_splits
-        row_index = tl.where(beyond >= 0, beyond, row_index)
-        split = tl.where(beyond >= 0, num_plain_splits, split)
+def place_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr, BESIDE: tl.constexpr):
+    """(row, split) that a program reads. The exceptions' splits come last: short ones, which wait for nothing then.
+
+    BESIDE: each comes before its row's others instead, and what it gathers is on its way to them.
+    """
+    if BESIDE:
+        num_splits = num_plain_splits + 1
+        row_index, split = program // num_splits, split_of(program % num_splits, num_plain_splits, HAS_SPECIAL)
+    else:
+        row_index, split = program // num_plain_splits, program % num_plain_splits
+        if HAS_SPECIAL:
+            num_rows = tl.num_programs(0) // (num_plain_splits + 1)
+            beyond = program - num_rows * num_plain_splits
+            row_index = tl.where(beyond >= 0, beyond, row_index)
+            split = tl.where(beyond >= 0, num_plain_splits, split)
     return row_index, split

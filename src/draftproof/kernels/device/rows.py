@@ -128,6 +128,29 @@ def bits_of_quads(lanes, GROUP: tl.constexpr, SLOTS: tl.constexpr):
 
 
 @triton.jit
+def bits_of_group(row, tile, slot, inside, vocab_size, GROUP: tl.constexpr, SLOTS: tl.constexpr,
+                  HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """[N] int32: bit 8 q + i says whether token i of a slot's q-th quad in a tile is allowed and not special."""
+    lane = slot // 2
+    bits = tl.full(tile.shape, -1, tl.int32)
+    if HAS_ALLOWED:
+        bits = tl.zeros(tile.shape, tl.int32)
+        for group in tl.static_range(GROUP):
+            eighth = (tile * GROUP + group) * (SLOTS // 2) + lane
+            there = inside & (8 * eighth < vocab_size)
+            bits |= tl.load(row[1] + eighth, mask=there, other=0).to(tl.int32) << (8 * group)
+    if HAS_SPECIAL:
+        if GROUP == 4:
+            words = row[2].to(tl.pointer_type(tl.int32), bitcast=True)
+            bits = bits & ~tl.load(words + tile * (SLOTS // 2) + lane, mask=inside, other=0)
+        else:
+            for group in tl.static_range(GROUP):
+                byte = special_at((tile * GROUP + group) * (SLOTS // 2) + lane)
+                bits = bits & ~(tl.load(row[2] + byte, mask=inside, other=0).to(tl.int32) << (8 * group))
+    return bits >> (4 * (slot % 2))
+
+
+@triton.jit
 def plain_only(row, quad, num_quads, z0, z1, z2, z3, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr):
     """Logits of a quad's four tokens, -inf where they are not allowed or special."""
     if HAS_ALLOWED or HAS_SPECIAL:
@@ -264,32 +287,6 @@ def load_places(row, places, num_tiles, num_plain, vocab_size, TILE: tl.constexp
         z = tl.where(extra, tl.load(row[4] + place, mask=extra, other=-float("inf")), z)
         ids = tl.where(extra, tl.load(row[3] + place, mask=extra, other=0), ids)
     return z, ids
-
-
-@triton.jit
-def load_quad(row, place, num_tiles, num_plain, vocab_size, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-              HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Four logits, float32 of the shape of `place`, at `place` (a multiple of 4) and behind; as `load_places`."""
-    z = (load_below(row[0], place, vocab_size), load_below(row[0], place + 1, vocab_size),
-         load_below(row[0], place + 2, vocab_size), load_below(row[0], place + 3, vocab_size))  # fmt: skip
-    if HAS_ALLOWED or HAS_SPECIAL:
-        bits = plain_bits(row, place // 8, place < vocab_size, HAS_ALLOWED, HAS_SPECIAL) >> (place % 8)
-        z = only(bits, z[0], z[1], z[2], z[3])
-    if HAS_SPECIAL:
-        if tl.max(place, 0) >= num_plain * TILE:
-            end = (num_tiles - num_plain) * TILE
-            extra = place - num_plain * TILE
-            extra = tl.where(extra >= 0, extra, end)
-            z = (tl.maximum(z[0], load_below(row[4], extra, end)), tl.maximum(z[1], load_below(row[4], extra + 1, end)),
-                 tl.maximum(z[2], load_below(row[4], extra + 2, end)),
-                 tl.maximum(z[3], load_below(row[4], extra + 3, end)))  # fmt: skip
-    return z
-
-
-@triton.jit
-def load_below(values, place, end):
-    """Float32 of the values at `place`, -inf from `end` on."""
-    return tl.load(values + place, mask=place < end, other=-float("inf")).to(tl.float32)
 
 
 @triton.jit

@@ -9,6 +9,12 @@ UNITS = tl.constexpr(1099511627776.0)  # of a mass: 2^40
 
 
 @triton.jit
+def filled_parts(num_tiles, TILES: tl.constexpr, PARTS: tl.constexpr):
+    """How many of a row's PARTS have any of its tiles; the last ones have none."""
+    return tl.cdiv(num_tiles, TILES // PARTS)
+
+
+@triton.jit
 def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_mass, TILES: tl.constexpr,
                          GROUP: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                          HAS_SPECIAL: tl.constexpr):  # fmt: skip

@@ -86,6 +86,7 @@ class KeyedKernel:
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
         given = common.given
         sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "RACERS": plan.racers, **common.flags}
+        kind: dict[str, Any] = {"PACKED": plan.packed, "KIND": plan.kind, "EVEN": plan.vocab_size % 4 == 0}
         quads = plan.quads(logits)
         special = plan.num_exceptions > 0
         loose = special and (requests.lists or requests.top_p_alone)
@@ -95,9 +96,9 @@ class KeyedKernel:
         splits = -(-plan.num_plain // tiles_per_split)
         read_kernel[(plan.num_rows * (splits + special),)](
             logits, quads, logits.stride(0), quads.stride(0), *given[2:], self._scratch, plan.num_plain,
-            tiles_per_split, plan.vocab_size, splits, PACKED=plan.packed, KIND=plan.kind,
-            EVEN=plan.vocab_size % 4 == 0, RACE=requests.races, MASS=requests.top_p_alone, GROUPS=requests.lists,
-            LOOSE=loose, SUMS=requests.top_p_alone, num_warps=1, **sizes, **common.of_read, **limits,
+            tiles_per_split, plan.vocab_size, splits, RACE=requests.races, MASS=requests.top_p_alone,
+            GROUPS=requests.lists, LOOSE=loose, SUMS=requests.top_p_alone, num_warps=1, **kind, **sizes,
+            **common.of_read, **limits,
         )  # fmt: skip
         shared = (
             *given, self._scratch, self._drawn, plan.num_tiles, plan.num_plain, plan.num_racers, plan.vocab_size,
@@ -112,13 +113,14 @@ class KeyedKernel:
                 "GROUP": min(max(1, _SUM_TOKENS // plan.tile), plan.tiles // parts), "PARTS": parts, **sizes,
                 **plan.overlapping,
             }  # fmt: skip
-            pick_kernel[(plan.num_rows * (parts if at_once else 1),)](
+            filled = -(-plan.num_tiles // (plan.tiles // parts))  # the others have no tile
+            pick_kernel[(plan.num_rows * (filled if at_once else 1),)](
                 *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
                 LISTS=requests.lists, SUMS=at_once, LOOSE=special and requests.lists,
-                num_warps=_SUM_WARPS if at_once else 1, **summing,
+                num_warps=_SUM_WARPS if at_once else 1, **kind, **summing,
             )  # fmt: skip
             if sums and not at_once:
-                sum_kernel[(min(plan.num_rows * parts, _SUMMERS),)](
+                sum_kernel[(min(plan.num_rows * filled, _SUMMERS),)](
                     *shared, (rows.offsets, rows.drafted, rows.parents, rows.ancestors), rows.ancestors.shape[1],
                     NODES=self._nodes, num_warps=_SUM_WARPS, **summing,
                 )  # fmt: skip

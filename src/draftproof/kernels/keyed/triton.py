@@ -19,7 +19,7 @@ from draftproof.kernels.device.passes import largest_of_row
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import larger, level, max_or_nan
-from draftproof.kernels.device.sums import UNITS, store_masses_of_part
+from draftproof.kernels.device.sums import UNITS, filled_parts, store_masses_of_part
 
 UNSUMMED = tl.constexpr(-1)  # in place of a row's first mass
 
@@ -28,9 +28,10 @@ UNSUMMED = tl.constexpr(-1)  # in place of a row's first mass
 def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
                 num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
-                HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr,
-                LISTS: tl.constexpr, SUMS: tl.constexpr, OVERLAP: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
-    """What `pick` says of each row. Grid: rows * PARTS with SUMS, where every program also sums its part; else rows.
+                HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
+                EVEN: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, SUMS: tl.constexpr,
+                OVERLAP: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
+    """What `pick` says of each row. Grid: rows, times `filled_parts` with SUMS, where every program also sums its part.
 
     drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens [rows],
     the three tokens' logits [rows, 3], what wanted masses may be off by, the logit that masses are relative to [rows];
@@ -38,8 +39,8 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     """
     row_index, part = tl.program_id(0), tl.zeros((), tl.int32)
     if SUMS:
-        row_index = tl.program_id(0) // PARTS
-        part = tl.program_id(0) % PARTS
+        num_parts = filled_parts(num_tiles, TILES, PARTS)
+        row_index, part = tl.program_id(0) // num_parts, tl.program_id(0) % num_parts
     let_next_begin(OVERLAP)
     request = tl.load(row_params[0] + row_index)
     noise = noise_of(row_index, request, row_params, request_params)
@@ -66,10 +67,10 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
             scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
             (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
              scratch[4] + row_index * (2 * RACERS)),
-            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[2]), scratch[6] + row_index * LIST,
+            (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[3]), scratch[6] + row_index * LIST,
             scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
-            min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, TOP_P, LISTS,
-            LOOSE)  # fmt: skip
+            min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND,
+            EVEN, TOP_P, LISTS, LOOSE)  # fmt: skip
         if SUMS:
             if state == SUMMED:
                 store_masses_of_part(
@@ -111,8 +112,9 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
     node = tl.arange(0, NODES)
     tile = tl.arange(0, TILES)
     wait_for_previous(OVERLAP)
-    for item in range(tl.program_id(0), tl.load(scratch[10]) * PARTS, tl.num_programs(0)):
-        place = scratch[10] + 2 + 2 * (item // PARTS)
+    num_parts = filled_parts(num_tiles, TILES, PARTS)
+    for item in range(tl.program_id(0), tl.load(scratch[10]) * num_parts, tl.num_programs(0)):
+        place = scratch[10] + 2 + 2 * (item // num_parts)
         row_index, request = tl.load(place), tl.load(place + 1)
         first = tl.load(draft[0] + request)
         above = (node > 0) & (node <= num_nodes)
@@ -129,7 +131,7 @@ def sum_kernel(logits, stride, row_params, request_params, masks, exceptions, sc
             z = drawn[7] + 3 * row_index
             store_masses_of_part(
                 row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL), tile_max,
-                item % PARTS, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
+                item % num_parts, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
                 ((tl.load(z), tl.load(drawn[0] + row_index)), (tl.load(z + 1), tl.load(drawn[5] + row_index)),
                  (tl.load(z + 2), tl.load(drawn[6] + row_index))),
                 drawn[4] + row_index * (3 * PARTS), TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
@@ -151,10 +153,12 @@ def may_come(drawn, above, drafted, parents):
 
 
 @triton.jit
-def load_masses(masses, rows, rank, inside, PARTS: tl.constexpr):
-    """[NODES, PARTS] int64: what the parts weigh before rows' contenders of one rank, in units of 2^-40."""
-    place = (rows[:, None] * 3 + rank) * PARTS + tl.arange(0, PARTS)[None, :]
-    return tl.load(masses + place, mask=inside[:, None], other=0)
+def load_masses(masses, rows, rank, inside, num_parts, PARTS: tl.constexpr):
+    """[NODES, PARTS] int64: what the parts weigh before rows' contenders of one rank, in units of 2^-40; 0 for parts
+    from `num_parts` on."""
+    part = tl.arange(0, PARTS)[None, :]
+    place = (rows[:, None] * 3 + rank) * PARTS + part
+    return tl.load(masses + place, mask=inside[:, None] & (part < num_parts), other=0)
 
 
 @triton.jit
@@ -215,8 +219,10 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     if FILTERS:
         # All that memory brings is asked for before any of it is used.
         rows = first + node
-        masses = (load_masses(drawn[4], rows, 0, inside, PARTS), load_masses(drawn[4], rows, 1, inside, PARTS),
-                  load_masses(drawn[4], rows, 2, inside, PARTS))  # fmt: skip
+        num_parts = filled_parts(num_tiles, TILES, PARTS)
+        masses = (load_masses(drawn[4], rows, 0, inside, num_parts, PARTS),
+                  load_masses(drawn[4], rows, 1, inside, num_parts, PARTS),
+                  load_masses(drawn[4], rows, 2, inside, num_parts, PARTS))  # fmt: skip
         contenders = (tokens, tl.load(drawn[5] + rows, mask=inside, other=-1),
                       tl.load(drawn[6] + rows, mask=inside, other=-1))  # fmt: skip
         first_mass = tl.load(drawn[4] + rows * (3 * PARTS), mask=inside, other=UNSUMMED)
