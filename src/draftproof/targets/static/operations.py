@@ -167,11 +167,15 @@ class KernelOperations(Operations):
         count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         found = products.split_tiling(product, states)
-        if found is None:
+        # Counted steps take one kind of product for all that they have to agree with.
+        halved = products.halved(product, states) if found is None and count is None else None
+        if found is not None:
+            parts = products.parts(states, *found, count)
+        elif halved is not None:
+            parts = products.halves(states, halved)
+        else:
             return super().add_product_norm(residual, product, states, norm, count)
-        weight, tiling = found
-        parts = products.parts(states, weight, tiling, count)
-        return self._add_norm(residual, parts, norm, tiling.splits, count)
+        return self._add_norm(residual, parts, norm, len(parts), count)
 
     def _add_norm(
         self, residual: torch.Tensor, added: torch.Tensor, norm: Norm, num_parts: int, count: torch.Tensor | None

@@ -47,6 +47,10 @@ FEW: Final = 16
 """Rows of a smaller tile, for steps whose other rows are padding."""
 MOST_SPLIT: Final = 128
 """Tokens of a product in shares."""
+MOST_HALVED: Final = 256
+LIBRARY_TILE: Final = 128
+DEEP: Final = 2
+"""Depths of a size, above which the sum of two halves costs less than they save."""
 MOST_GATED: Final = 16
 """Tokens of a product with its gate, each tile of both in registers."""
 WIDE_STAGES: Final = {64: 7, 128: 5, 256: 4}
@@ -135,6 +139,27 @@ def parts(
     out = states.new_empty(tiling.splits, states.shape[0], weight.shape[0], dtype=torch.float32)
     _launch(states, weight, out, weight.shape[0], tiling, count, is_gated=False)
     return out
+
+
+def halved(product: Product, states: torch.Tensor) -> torch.Tensor | None:
+    """For a product that is added and normed next: the weight, where the library's is faster as two of half the depth.
+
+    That is of a deep one whose tiles are less than half a wave.
+    """
+    weight = _weight(product, states, MOST_HALVED) if len(states) > MOST_SPLIT else None
+    if weight is None:
+        return None
+    (size, depth), wave = weight.shape, torch.cuda.get_device_properties(weight.device).multi_processor_count
+    tiles = -(-len(states) // LIBRARY_TILE) * -(-size // LIBRARY_TILE)
+    return weight if depth % 16 == 0 and depth >= DEEP * size and 2 * tiles <= wave else None
+
+
+def halves(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """As `parts`, two of them, by the library."""
+    (num_tokens, depth), size = states.shape, weight.shape[0]
+    lefts = states.view(num_tokens, 2, depth // 2).transpose(0, 1)
+    rights = weight.view(size, 2, depth // 2).permute(1, 2, 0)
+    return torch.bmm(lefts, rights, out_dtype=torch.float32)
 
 
 def _launch(
