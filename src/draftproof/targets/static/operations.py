@@ -12,6 +12,7 @@ from torch.nn.functional import silu
 from draftproof.targets.norms import Norm
 from draftproof.targets.static import products
 from draftproof.targets.static.attention import power_of_two
+from draftproof.targets.static.chaining import chained
 from draftproof.targets.static.products import Product
 
 MOST_TOGETHER: Final = 8
@@ -187,7 +188,7 @@ class KernelOperations(Operations):
         add_norm_kernel[(num_tokens,)](
             residual, added, norm.weight, out, residual if count is None else count, norm.eps, num_tokens,
             SIZE=size, BLOCK=block, PARTS=num_parts, COUNTED=count is not None,
-            num_warps=min(max(block // 512, 1), 8),
+            num_warps=min(max(block // 512, 1), 8), **chained(residual),
         )  # fmt: skip
         return out
 
@@ -213,7 +214,7 @@ class KernelOperations(Operations):
             columns if count is None else count, query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0),
             keys.stride(1), values.stride(0), values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads,
             DIM=heads.dim, HALF=half, TOGETHER=together, NORMS=norms, COUNTED=count is not None,
-            num_warps=max(together * half // 128, 1),
+            num_warps=max(together * half // 128, 1), **chained(joined),
         )  # fmt: skip
         return query
 

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from draftproof.targets.static.attention import power_of_two
+from draftproof.targets.static.chaining import chained
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 
@@ -100,7 +101,7 @@ def wide_rows(product: Product, states: torch.Tensor) -> tuple[torch.Tensor, int
         return None
     size, depth = weight.shape[0] // 2, weight.shape[1]
     tiles, wave = -(-size // WIDE_COLUMNS), torch.cuda.get_device_properties(weight.device).multi_processor_count
-    fits = size % 8 == 0 and depth % 64 == 0
+    fits = size % 8 == 0 and depth % 64 == 0 and depth >= 64 * WIDE_STAGES[rows]
     return (weight, rows) if fits and LEAST_WAVE * wave <= tiles <= wave else None
 
 
@@ -127,7 +128,7 @@ def gated_wide(
     gated_kernel[grid](
         described(states, [rows, 64]), described(states, [FEW, 64]), described(turns, [8, 2, 8, 64]),
         described(turns, [4, 2, 8, 64]), *outs, states if count is None else count, num_tokens, depth,
-        ROWS=rows, FEW=FEW, STAGES=WIDE_STAGES[rows], COUNTED=count is not None, num_warps=8,
+        ROWS=rows, FEW=FEW, STAGES=WIDE_STAGES[rows], COUNTED=count is not None, num_warps=8, launch_pdl=True,
     )  # fmt: skip
     return out
 
@@ -192,7 +193,7 @@ def _launch(
         *descriptors, out, states if count is None else count, num_tokens, size, depth,
         ROWS=tiling.rows, FEW=FEW, COLUMNS=tiling.columns, DEPTH=tiling.depth, SPLITS=tiling.splits, GATED=is_gated,
         COUNTED=count is not None, STAGES=tiling.stages, PRECISION="ieee" if states.dtype == torch.float32 else "tf32",
-        num_warps=tiling.warps,
+        num_warps=tiling.warps, **chained(states),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ row's result depends on nothing but the row, the weights and the sizes of the ti
 
 from __future__ import annotations
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -47,18 +48,34 @@ def _bring_rows(
     states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
     ROWS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    for step in range(steps):
+    # The kernel before it, which ends meanwhile, makes the states alone.
+    for slot in gl.static_range(STAGES):
+        mbarrier.expect(full.index(slot), (ROWS + WIDE + NARROW) * DEPTH * 2)
+        _bring_weights(wide_desc, narrow_desc, wide, narrow, full.index(slot), slot, first_column, slot * DEPTH)
+    tl.extra.cuda.gdc_wait()
+    for slot in gl.static_range(STAGES):
+        _bring_states(states_desc, states, full.index(slot), slot, first_row, slot * DEPTH)
+    for step in range(STAGES, steps):
         stage = step % STAGES
-        mbarrier.wait(empty.index(stage), ((step // STAGES) & 1) ^ 1)
         bar = full.index(stage)
+        mbarrier.wait(empty.index(stage), ((step // STAGES) & 1) ^ 1)
         mbarrier.expect(bar, (ROWS + WIDE + NARROW) * DEPTH * 2)
-        at = step * DEPTH
-        target = states.index(stage)._reinterpret(states_desc.dtype, states_desc.block_type.shape, states_desc.layout)
-        tma.async_copy_global_to_shared(states_desc, [first_row, at], bar, target)
-        target = wide.index(stage)._reinterpret(wide_desc.dtype, wide_desc.block_type.shape, wide_desc.layout)
-        tma.async_copy_global_to_shared(wide_desc, [first_column // TURN, 0, 0, at], bar, target)
-        target = narrow.index(stage)._reinterpret(narrow_desc.dtype, narrow_desc.block_type.shape, narrow_desc.layout)
-        tma.async_copy_global_to_shared(narrow_desc, [(first_column + WIDE // 2) // TURN, 0, 0, at], bar, target)
+        _bring_states(states_desc, states, bar, stage, first_row, step * DEPTH)
+        _bring_weights(wide_desc, narrow_desc, wide, narrow, bar, stage, first_column, step * DEPTH)
+
+
+@gluon.jit
+def _bring_states(states_desc, states, bar, stage, first_row, at):
+    target = states.index(stage)._reinterpret(states_desc.dtype, states_desc.block_type.shape, states_desc.layout)
+    tma.async_copy_global_to_shared(states_desc, [first_row, at], bar, target)
+
+
+@gluon.jit
+def _bring_weights(wide_desc, narrow_desc, wide, narrow, bar, stage, first_column, at):
+    target = wide.index(stage)._reinterpret(wide_desc.dtype, wide_desc.block_type.shape, wide_desc.layout)
+    tma.async_copy_global_to_shared(wide_desc, [first_column // TURN, 0, 0, at], bar, target)
+    target = narrow.index(stage)._reinterpret(narrow_desc.dtype, narrow_desc.block_type.shape, narrow_desc.layout)
+    tma.async_copy_global_to_shared(narrow_desc, [(first_column + WIDE // 2) // TURN, 0, 0, at], bar, target)
 
 
 @gluon.jit
