@@ -128,7 +128,7 @@ def gated_wide(
     gated_kernel[grid](
         described(states, [rows, 64]), described(states, [FEW, 64]), described(turns, [8, 2, 8, 64]),
         described(turns, [4, 2, 8, 64]), *outs, states if count is None else count, num_tokens, depth,
-        ROWS=rows, FEW=FEW, STAGES=WIDE_STAGES[rows], COUNTED=count is not None, num_warps=8, launch_pdl=True,
+        ROWS=rows, FEW=FEW, STAGES=WIDE_STAGES[rows], COUNTED=count is not None, num_warps=8, **chained(states),
     )  # fmt: skip
     return out
 

@@ -30,29 +30,31 @@ DEPTH = gl.constexpr(64)
 def _bring(
     states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
     remaining, ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
+    CHAINED: gl.constexpr,
 ):  # fmt: skip
     if COUNTED and remaining <= FEW:
         _bring_rows(
             few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-            FEW, STAGES,
+            FEW, STAGES, CHAINED,
         )  # fmt: skip
     else:
         _bring_rows(
             states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-            ROWS, STAGES,
+            ROWS, STAGES, CHAINED,
         )  # fmt: skip
 
 
 @gluon.jit
 def _bring_rows(
     states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-    ROWS: gl.constexpr, STAGES: gl.constexpr,
+    ROWS: gl.constexpr, STAGES: gl.constexpr, CHAINED: gl.constexpr,
 ):  # fmt: skip
     # The kernel before it, which ends meanwhile, makes the states alone.
     for slot in gl.static_range(STAGES):
         mbarrier.expect(full.index(slot), (ROWS + WIDE + NARROW) * DEPTH * 2)
         _bring_weights(wide_desc, narrow_desc, wide, narrow, full.index(slot), slot, first_column, slot * DEPTH)
-    tl.extra.cuda.gdc_wait()
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
     for slot in gl.static_range(STAGES):
         _bring_states(states_desc, states, full.index(slot), slot, first_row, slot * DEPTH)
     for step in range(STAGES, steps):
@@ -142,7 +144,7 @@ def _store(total, out_desc, buffer, first_row, first_column, WIDTH: gl.constexpr
 def gated_kernel(
     states_desc, few_desc, wide_desc, narrow_desc, wide_out_desc, narrow_out_desc, few_wide_out_desc,
     few_narrow_out_desc, count_ptr, num_tokens, depth,
-    ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
+    ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr, CHAINED: gl.constexpr,
 ):  # fmt: skip
     """states [tokens, depth] times weight [size / 8, 2, 8, depth] (a view of [2, size, depth]), both tiles' views of
     it; out [tokens, size]: silu(first) · second, each rounded to out's type before, as the model's own code does.
@@ -183,7 +185,7 @@ def gated_kernel(
                 _bring,
                 (
                     states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row,
-                    first_column, steps, remaining, ROWS, FEW, STAGES, COUNTED,
+                    first_column, steps, remaining, ROWS, FEW, STAGES, COUNTED, CHAINED,
                 ),
             ),
         ],
