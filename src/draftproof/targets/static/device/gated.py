@@ -9,7 +9,6 @@ row's result depends on nothing but the row, the weights and the sizes of the ti
 
 from __future__ import annotations
 
-import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -30,54 +29,36 @@ DEPTH = gl.constexpr(64)
 def _bring(
     states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
     remaining, ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
-    CHAINED: gl.constexpr,
 ):  # fmt: skip
     if COUNTED and remaining <= FEW:
         _bring_rows(
             few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-            FEW, STAGES, CHAINED,
+            FEW, STAGES,
         )  # fmt: skip
     else:
         _bring_rows(
             states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-            ROWS, STAGES, CHAINED,
+            ROWS, STAGES,
         )  # fmt: skip
 
 
 @gluon.jit
 def _bring_rows(
     states_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row, first_column, steps,
-    ROWS: gl.constexpr, STAGES: gl.constexpr, CHAINED: gl.constexpr,
+    ROWS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    # The kernel before it, which ends meanwhile, makes the states alone.
-    for slot in gl.static_range(STAGES):
-        mbarrier.expect(full.index(slot), (ROWS + WIDE + NARROW) * DEPTH * 2)
-        _bring_weights(wide_desc, narrow_desc, wide, narrow, full.index(slot), slot, first_column, slot * DEPTH)
-    if CHAINED:
-        tl.extra.cuda.gdc_wait()
-    for slot in gl.static_range(STAGES):
-        _bring_states(states_desc, states, full.index(slot), slot, first_row, slot * DEPTH)
-    for step in range(STAGES, steps):
+    for step in range(steps):
         stage = step % STAGES
-        bar = full.index(stage)
         mbarrier.wait(empty.index(stage), ((step // STAGES) & 1) ^ 1)
+        bar = full.index(stage)
         mbarrier.expect(bar, (ROWS + WIDE + NARROW) * DEPTH * 2)
-        _bring_states(states_desc, states, bar, stage, first_row, step * DEPTH)
-        _bring_weights(wide_desc, narrow_desc, wide, narrow, bar, stage, first_column, step * DEPTH)
-
-
-@gluon.jit
-def _bring_states(states_desc, states, bar, stage, first_row, at):
-    target = states.index(stage)._reinterpret(states_desc.dtype, states_desc.block_type.shape, states_desc.layout)
-    tma.async_copy_global_to_shared(states_desc, [first_row, at], bar, target)
-
-
-@gluon.jit
-def _bring_weights(wide_desc, narrow_desc, wide, narrow, bar, stage, first_column, at):
-    target = wide.index(stage)._reinterpret(wide_desc.dtype, wide_desc.block_type.shape, wide_desc.layout)
-    tma.async_copy_global_to_shared(wide_desc, [first_column // TURN, 0, 0, at], bar, target)
-    target = narrow.index(stage)._reinterpret(narrow_desc.dtype, narrow_desc.block_type.shape, narrow_desc.layout)
-    tma.async_copy_global_to_shared(narrow_desc, [(first_column + WIDE // 2) // TURN, 0, 0, at], bar, target)
+        at = step * DEPTH
+        target = states.index(stage)._reinterpret(states_desc.dtype, states_desc.block_type.shape, states_desc.layout)
+        tma.async_copy_global_to_shared(states_desc, [first_row, at], bar, target)
+        target = wide.index(stage)._reinterpret(wide_desc.dtype, wide_desc.block_type.shape, wide_desc.layout)
+        tma.async_copy_global_to_shared(wide_desc, [first_column // TURN, 0, 0, at], bar, target)
+        target = narrow.index(stage)._reinterpret(narrow_desc.dtype, narrow_desc.block_type.shape, narrow_desc.layout)
+        tma.async_copy_global_to_shared(narrow_desc, [(first_column + WIDE // 2) // TURN, 0, 0, at], bar, target)
 
 
 @gluon.jit
@@ -144,7 +125,7 @@ def _store(total, out_desc, buffer, first_row, first_column, WIDTH: gl.constexpr
 def gated_kernel(
     states_desc, few_desc, wide_desc, narrow_desc, wide_out_desc, narrow_out_desc, few_wide_out_desc,
     few_narrow_out_desc, count_ptr, num_tokens, depth,
-    ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr, CHAINED: gl.constexpr,
+    ROWS: gl.constexpr, FEW: gl.constexpr, STAGES: gl.constexpr, COUNTED: gl.constexpr,
 ):  # fmt: skip
     """states [tokens, depth] times weight [size / 8, 2, 8, depth] (a view of [2, size, depth]), both tiles' views of
     it; out [tokens, size]: silu(first) · second, each rounded to out's type before, as the model's own code does.
@@ -185,7 +166,7 @@ def gated_kernel(
                 _bring,
                 (
                     states_desc, few_desc, wide_desc, narrow_desc, states, wide, narrow, full, empty, first_row,
-                    first_column, steps, remaining, ROWS, FEW, STAGES, COUNTED, CHAINED,
+                    first_column, steps, remaining, ROWS, FEW, STAGES, COUNTED,
                 ),
             ),
         ],
