@@ -26,7 +26,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_steps import SHAPES, ceilings, median_ms, model_of, say
+from benchmarks.ceilings import Ceilings, Rates, median_ms
+from benchmarks.gpu_steps import SHAPES, model_of, say
 from draftproof import LLM, SamplingParams
 from draftproof.drafters.learned.backbone_config import backbone_config
 from draftproof.drafters.learned.block_drafter import FactorisedDrafter
@@ -89,7 +90,7 @@ def drafter_of(target: HFTarget, num_drafts: int) -> FactorisedDrafter:
 class Timed:
     """Cases over one target."""
 
-    def __init__(self, model: Any, limits: dict[str, float], repeats: int, *, profiles: bool = False) -> None:
+    def __init__(self, model: Any, limits: Rates, repeats: int, *, profiles: bool = False) -> None:
         self._profiles = profiles
         room = num_columns(CONTEXT + 17 * NUM_TOKENS)
         self.target = HFTarget(model, num_slots=SLOTS, max_model_len=room, max_num_cached_tokens=SLOTS * 1024)
@@ -196,7 +197,7 @@ class Timed:
         """Milliseconds of the target alone at the ceilings: weights, keys and values, or products."""
         num_bytes = 2 * self._num_weights + self._bytes_per_key * num_requests * CONTEXT
         flops = 2 * self._num_products * num_requests * (num_drafts + 1)
-        return max(num_bytes / self._limits["bytes"], flops / self._limits["flops"])
+        return self._limits.floor_ms(num_bytes, flops)
 
 
 def _timed(name: str) -> list[float]:
@@ -259,7 +260,7 @@ def speculative(timed: Timed, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def products(shape: str, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def products(shape: str, limits: Rates, repeats: int) -> dict[str, Any]:
     """Microseconds of a layer's matrix products over 256 tokens, by way of calling them, and their floor."""
     sizes = SHAPES[shape]
     hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
@@ -284,8 +285,7 @@ def products(shape: str, limits: dict[str, float], repeats: int) -> dict[str, An
                 torch.backends.cuda.preferred_blas_library(library)
                 entry[library] = 1e3 * _cold(ways["linear"], weight, repeats)
             torch.backends.cuda.preferred_blas_library("default")
-            read, computed = 2 * weight.numel() / limits["bytes"], 2 * weight.numel() * count / limits["flops"]
-            entry["floor"] = 1e3 * max(read, computed)
+            entry["floor"] = 1e3 * limits.floor_ms(2 * weight.numel(), 2 * weight.numel() * count)
             found[f"{name}, {count} tokens"] = entry
             say(f"products: {name}, {count} tokens: {json.dumps(_rounded(entry))}")
         del weight
@@ -331,13 +331,13 @@ def main() -> int:
     torch.set_grad_enabled(False)
     if given.layers is not None:
         SHAPES[given.shape]["num_hidden_layers"] = given.layers
-    limits = ceilings()
+    limits = Ceilings().rested
     results: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": str(torch.__version__),
         "layers": SHAPES[given.shape]["num_hidden_layers"],
-        "copy_tb_per_s": limits["bytes"] / 1e9,
-        "product_tflops": limits["flops"] / 1e9,
+        "copy_tb_per_s": limits.bytes / 1e9,
+        "product_tflops": limits.flops / 1e9,
     }
     say(str(results))
     if "speculative" in given.parts:

@@ -5,9 +5,11 @@
 The weights are random and the drafts are arbitrary tokens: what is timed is one forward of the target, `captured` as
 the replay of its graph behind others in a queue, as where steps run ahead of the host; `alone` as one replay on a
 device that has waited for it; `score` as the target's own call with everything that the host does for it.
-The floor is the weights (the embedding table included, as peers count it) and the cached keys and values over the
-bandwidth of a device-to-device copy in the same run; for wide steps the larger of that and the products' operations
-over the rate of an 8,192³ product. The last line on stdout is one JSON document; exit code 1 if a bar is missed.
+The floor is the larger of two: the weights (the embedding table included, as peers count it) and the cached keys and
+values over the bandwidth of a device-to-device copy; the products' operations over the rate of an 8,192³ product.
+Steps, copies and products run in turns, each for as long as the device needs to have its power under control, and
+`captured` is the step's time there (`ceilings.py`). `rested_floor_ms` is the floor at the rates of a few calls after a
+pause, which nothing that lasts has. The last line on stdout is one JSON document; exit code 1 if a bar is missed.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.ceilings import Ceilings, median, median_ms
 from draftproof import LLM, SamplingParams
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.extents import num_columns
@@ -41,21 +44,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def median_ms(call: Callable[[], Any], repeats: int) -> float:
-    """Of the device's time, by events."""
-    for _ in range(3):
-        call()
-    times = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return sorted(times)[len(times) // 2]
-
-
 def queued_ms(call: Callable[[], Any], repeats: int) -> float:
     """Of the device's time, from the end of one call to that of the next, which was launched before."""
     events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 2)]
@@ -64,18 +52,7 @@ def queued_ms(call: Callable[[], Any], repeats: int) -> float:
         event.record()
     torch.cuda.synchronize()
     times = [first.elapsed_time(second) for first, second in zip(events[1:], events[2:], strict=False)]
-    return sorted(times)[len(times) // 2]
-
-
-def ceilings() -> dict[str, float]:
-    """Bytes per millisecond of a copy, read and written; operations per millisecond of a product."""
-    source = torch.empty(1 << 30, dtype=torch.int8, device="cuda")
-    target = torch.empty_like(source)
-    copied = median_ms(lambda: target.copy_(source), 20)
-    generator = torch.Generator("cuda").manual_seed(1)
-    left, right = (torch.randn(8192, 8192, generator=generator, device="cuda").bfloat16() for _ in range(2))
-    multiplied = median_ms(lambda: left @ right, 10)
-    return {"bytes": 2 * (1 << 30) / copied, "flops": 2 * 8192**3 / multiplied}
+    return median(times)
 
 
 def model_of(name: str) -> Any:
@@ -99,8 +76,8 @@ def model_of(name: str) -> Any:
 class Timed:
     """One target's steps."""
 
-    def __init__(self, target: HFTarget, limits: dict[str, float], repeats: int) -> None:
-        self.target, self._limits, self._repeats = target, limits, repeats
+    def __init__(self, target: HFTarget, ceilings: Ceilings, repeats: int) -> None:
+        self.target, self._ceilings, self._repeats = target, ceilings, repeats
         parameters = list(target.model.parameters())
         self._num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
         self._num_weights = sum(parameter.numel() for parameter in parameters) - target.model.get_input_embeddings(
@@ -109,7 +86,46 @@ class Timed:
         self._bytes_per_key = sum(shape.num_bytes for shape in shapes)
 
     def step(self, num_requests: int, num_tokens: int, parents: tuple[int, ...] | None = None) -> dict[str, float]:
-        """Milliseconds of a step of so many tokens for each of so many requests, and the floor."""
+        """Milliseconds of a step of so many tokens for each of so many requests, and the floors."""
+        score, lengths = self._scoring(num_requests, num_tokens, parents)
+        whole = median_ms(score, self._repeats)
+        replay = self._replay()
+        captured, rates = self._ceilings.beside(replay)
+        alone = median_ms(replay, self._repeats)
+        host = []
+        for _ in range(self._repeats):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            score()
+            host.append(1e3 * (time.perf_counter() - began))
+        torch.cuda.synchronize()
+        read = self._num_bytes + self._bytes_per_key * sum(lengths)
+        computed = 2 * self._num_weights * num_requests * num_tokens
+        floor, rested = rates.floor_ms(read, computed), self._ceilings.rested.floor_ms(read, computed)
+        return {
+            "captured_ms": captured,
+            "alone_ms": alone,
+            "score_ms": whole,
+            "host_ms": median(host),
+            "copy_tb_per_s": rates.bytes / 1e9,
+            "product_tflops": rates.flops / 1e9,
+            "floor_ms": floor,
+            "ratio": captured / floor,
+            "rested_floor_ms": rested,
+            "rested_ratio": captured / rested,
+        }
+
+    def queued(self, num_requests: int, num_tokens: int) -> float:
+        """Milliseconds of a step alone, behind others like it."""
+        score, _ = self._scoring(num_requests, num_tokens, None)
+        for _ in range(3):
+            score()
+        return queued_ms(self._replay(), self._repeats)
+
+    def _scoring(
+        self, num_requests: int, num_tokens: int, parents: tuple[int, ...] | None
+    ) -> tuple[Callable[[], None], list[int]]:
+        """A call that leaves the target as it was, and how many tokens its slots hold."""
         target = self.target
         lengths = [target.length(slot) for slot in range(num_requests)]
         requests = [ScoreRequest(slot, tuple(range(7, 7 + num_tokens)), parents) for slot in range(num_requests)]
@@ -119,29 +135,14 @@ class Timed:
             for slot, length in enumerate(lengths):
                 target.rewind(slot, length)
 
-        whole = median_ms(score, self._repeats)
-        static = target._runner.static
+        return score, lengths
+
+    def _replay(self) -> Callable[[], None]:
+        """Of the graph that was used last."""
+        static = self.target._runner.static
         assert static is not None
-        step = next(reversed(static._steps.values()))
-        captured, alone = queued_ms(step.graph.replay, self._repeats), median_ms(step.graph.replay, self._repeats)
-        host = []
-        for _ in range(self._repeats):
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            score()
-            host.append(1e3 * (time.perf_counter() - began))
-        torch.cuda.synchronize()
-        read = (self._num_bytes + self._bytes_per_key * sum(lengths)) / self._limits["bytes"]
-        computed = 2 * self._num_weights * num_requests * num_tokens / self._limits["flops"]
-        floor = max(read, computed)
-        return {
-            "captured_ms": captured,
-            "alone_ms": alone,
-            "score_ms": whole,
-            "host_ms": sorted(host)[len(host) // 2],
-            "floor_ms": floor,
-            "ratio": captured / floor,
-        }
+        replay: Callable[[], None] = next(reversed(static._steps.values())).graph.replay
+        return replay
 
 
 def made(model: Any, num_slots: int, context: int, **options: Any) -> HFTarget:
@@ -153,9 +154,9 @@ def made(model: Any, num_slots: int, context: int, **options: Any) -> HFTarget:
     return target
 
 
-def steps(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def steps(model: Any, ceilings: Ceilings, repeats: int) -> dict[str, Any]:
     """Plain and verified steps, one request and many."""
-    timed = Timed(made(model, 32, CONTEXT), limits, repeats)
+    timed = Timed(made(model, 32, CONTEXT), ceilings, repeats)
     tree = (-1, *((node - 1) // 2 for node in range(1, 46)))
     cases = {
         "plain": (1, 1, None, PLAIN_BAR),
@@ -175,16 +176,16 @@ def steps(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
     return found
 
 
-def invariant(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def invariant(model: Any, ceilings: Ceilings, repeats: int) -> dict[str, Any]:
     """One shape for every forward, against the shapes that are needed: one request's plain step, its step of 16 tokens,
     and a step of as many such requests as the shape has room for, which is what it is meant for and what is barred."""
-    free = Timed(made(model, 8, CONTEXT), limits, repeats)
+    free = Timed(made(model, 8, CONTEXT), ceilings, repeats)
     cases = {"plain": (1, 1), "16 tokens": (1, 16)}
     found: dict[str, Any] = {}
     for width in (16, 32, 64, 128):
-        timed = Timed(made(model, width // 16, CONTEXT, invariant=True, width=width), limits, repeats)
+        timed = Timed(made(model, width // 16, CONTEXT, invariant=True, width=width), ceilings, repeats)
         costs = {
-            name: timed.step(*case)["captured_ms"] / free.step(*case)["captured_ms"]
+            name: timed.queued(*case) / free.queued(*case)
             for name, case in (cases | {"full": (width // 16, 16)}).items()
         }
         holds = costs["plain"] <= INVARIANT_PLAIN_BAR and costs["full"] <= INVARIANT_STEP_BAR
@@ -193,11 +194,11 @@ def invariant(model: Any, limits: dict[str, float], repeats: int) -> dict[str, A
     return found
 
 
-def long(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def long(model: Any, ceilings: Ceilings, repeats: int) -> dict[str, Any]:
     """Contexts of 4,000 and 24,000 tokens."""
     found: dict[str, Any] = {}
     for context in (4096, 24000):
-        timed = Timed(made(model, 1, context), limits, repeats)
+        timed = Timed(made(model, 1, context), ceilings, repeats)
         for tokens in (1, 16):
             name = f"{context} cached, {tokens} tokens"
             found[name] = timed.step(1, tokens)
@@ -206,7 +207,7 @@ def long(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
     return found
 
 
-def attention(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def attention(model: Any, ceilings: Ceilings, repeats: int) -> dict[str, Any]:
     """One layer's attention, microseconds: ours, and PyTorch's over one mask, query heads stacked or not."""
     found: dict[str, Any] = {}
     for requests, tokens, context in (
@@ -221,7 +222,7 @@ def attention(model: Any, limits: dict[str, float], repeats: int) -> dict[str, A
         calls = attention_calls(requests, tokens, context)
         found[name] = {side: 1e3 * replayed(call, repeats) for side, call in calls.items()}
         others = [found[name][side] for side in calls if side != "ours"]
-        found[name]["floor"] = 1e3 * 2 * requests * (context + tokens) * 8 * 128 * 2 / limits["bytes"]
+        found[name]["floor"] = 1e3 * 2 * requests * (context + tokens) * 8 * 128 * 2 / ceilings.rested.bytes
         found[name]["holds"] = found[name]["ours"] <= min(others)
         say(f"attention: {name}: {found[name]}")
     return found
@@ -270,7 +271,7 @@ def replayed(call: Callable[[], Any], repeats: int) -> float:
     return median_ms(graph.replay, repeats) / 20
 
 
-def kernels(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def kernels(model: Any, ceilings: Ceilings, repeats: int) -> dict[str, Any]:
     """Microseconds of a step by kernel, the longest twelve."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -297,7 +298,7 @@ def kernels(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any
     return found
 
 
-def engine(model: Any, limits: dict[str, float], repeats: int) -> dict[str, Any]:
+def engine(model: Any, ceilings: Ceilings, repeats: int) -> dict[str, Any]:
     """Plain greedy decoding through the whole engine, logits to committed tokens: milliseconds a token."""
     llm = LLM.from_target(HFTarget(model, max_model_len=1024), None)
     params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, detokenize=False)
@@ -330,19 +331,19 @@ def main() -> int:
     if not torch.cuda.is_available():
         raise SystemExit("torch finds no CUDA device here")
     torch.set_grad_enabled(False)
-    limits = ceilings()
+    ceilings = Ceilings()
     results: dict[str, Any] = {
         "device": torch.cuda.get_device_name(),
         "torch": str(torch.__version__),
-        "copy_tb_per_s": limits["bytes"] / 1e9,
-        "product_tflops": limits["flops"] / 1e9,
+        "rested_copy_tb_per_s": ceilings.rested.bytes / 1e9,
+        "rested_product_tflops": ceilings.rested.flops / 1e9,
     }
     say(str(results))
     holds = True
     for name in given.shape:
         model = model_of(name)
         for part in given.parts:
-            results[f"{name}, {part}"] = found = parts[part](model, limits, given.repeats)
+            results[f"{name}, {part}"] = found = parts[part](model, ceilings, given.repeats)
             holds &= all(entry.get("holds", True) for entry in found.values() if isinstance(entry, dict))
         del model
         torch.cuda.empty_cache()

@@ -48,6 +48,30 @@ def test_parts_and_gates_are_exact(num_tokens, dtype):
     assert torch.equal(operations.gated(gate_up, states), operations.gate(joined))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_tokens", [136, 256])
+def test_halves_are_exact(num_tokens, dtype):
+    operations, states = KernelOperations(), drawn(num_tokens, 4096, seed=13, dtype=dtype)
+    down, norm = linear(2048, 4096, 14, dtype), Norm(drawn(2048, seed=15, dtype=dtype), 1e-6)
+    weight = products.halved(down, states)
+    assert weight is not None
+    parts = products.halves(states, weight)
+    assert parts.dtype == torch.float32
+    for part, (rows, columns) in zip(parts, zip(states.chunk(2, 1), weight.chunk(2, 1), strict=True), strict=True):
+        assert torch.equal(part.double(), rows.double() @ columns.double().T)
+    residual = drawn(num_tokens, 2048, seed=16, dtype=dtype)
+    one, other = residual.clone(), residual.clone()
+    normed = operations.add_product_norm(one, down, states, norm)
+    whole = (states.double() @ weight.double().T).to(dtype)
+    assert torch.equal(normed, operations.add_norm(other, whole, norm)) and torch.equal(one, other)
+
+
+@pytest.mark.parametrize(("num_tokens", "size", "depth"), [(128, 2048, 4096), (264, 2048, 4096), (256, 2048, 2048)])
+def test_halves_are_of_deep_products_of_many_tokens(num_tokens, size, depth):
+    states = drawn(num_tokens, depth, seed=17, dtype=torch.bfloat16)
+    assert products.halved(linear(size, depth, 18, torch.bfloat16), states) is None
+
+
 def wave(device_columns: int) -> int:
     """Columns of gate that are one wave of tiles, the last of which ends early."""
     processors = torch.cuda.get_device_properties("cuda").multi_processor_count

@@ -67,3 +67,24 @@ def test_operations_take_them_where_they_fit(monkeypatch):
     for other in ways[1:]:
         for expected, found in zip(ways[0], other, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
+
+
+def test_halves_are_summed_in_float32_by_steps_that_count_nothing(monkeypatch):
+    """Steps that count have rows of other steps to agree with, whose product has one kernel."""
+    residual, states = drawn((5, 48), (5, 32))
+    down, norm = nn.Linear(32, 48, bias=False), Norm(drawn((48,))[0], 1e-6)
+    monkeypatch.setattr(products, "split_tiling", lambda product, states: None)
+    monkeypatch.setattr(products, "halved", lambda product, states: product.weight)
+    taken = []
+
+    def halves(states, weight):
+        taken.append(len(states))
+        return torch.stack([states[:, part] @ weight[:, part].T for part in (slice(0, 16), slice(16, 32))])
+
+    monkeypatch.setattr(products, "halves", halves)
+    with torch.no_grad():
+        expected = TorchOperations().add_product_norm(residual.clone(), down, states, norm)
+        for count in (None, torch.tensor([5], dtype=torch.int32)):
+            found = KernelOperations().add_product_norm(residual.clone(), down, states, norm, count)
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=2e-5)
+            assert taken == [5]

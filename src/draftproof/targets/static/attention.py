@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from draftproof.targets.static import reference
+from draftproof.targets.static.chaining import chained
 from draftproof.targets.static.tables import Bucket, Tables
 
 LOG2_E: Final = 1.4426950408889634
@@ -115,11 +116,11 @@ class Attention:
             BLOCK_M=self.block_m, BLOCK_N=min(64, self.splits.size, self.splits.fine), KIND=int(bucket.kind),
             MERGES=self.num_splits > 1,
             LINKS=max(bucket.num_links, 1), WINDOW=shape.window or 0,
-            PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4,
+            PRECISION="ieee" if query.dtype == torch.float32 else "tf32", num_warps=4, **chained(query),
         )  # fmt: skip
         if self.num_splits > 1:
             merge_kernel[(bucket.num_rows, shape.kv_heads, bucket.width * shape.groups)](
-                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=1
+                tables.rows, out, sums, stats, self.num_splits, **sizes, num_warps=1, **chained(query)
             )
         return out
 

@@ -12,6 +12,7 @@ from torch.nn.functional import silu
 from draftproof.targets.norms import Norm
 from draftproof.targets.static import products
 from draftproof.targets.static.attention import power_of_two
+from draftproof.targets.static.chaining import chained
 from draftproof.targets.static.products import Product
 
 MOST_TOGETHER: Final = 8
@@ -167,11 +168,15 @@ class KernelOperations(Operations):
         count: torch.Tensor | None = None,
     ) -> torch.Tensor:
         found = products.split_tiling(product, states)
-        if found is None:
+        # Counted steps take one kind of product for all that they have to agree with.
+        halved = products.halved(product, states) if found is None and count is None else None
+        if found is not None:
+            parts = products.parts(states, *found, count)
+        elif halved is not None:
+            parts = products.halves(states, halved)
+        else:
             return super().add_product_norm(residual, product, states, norm, count)
-        weight, tiling = found
-        parts = products.parts(states, weight, tiling, count)
-        return self._add_norm(residual, parts, norm, tiling.splits, count)
+        return self._add_norm(residual, parts, norm, len(parts), count)
 
     def _add_norm(
         self, residual: torch.Tensor, added: torch.Tensor, norm: Norm, num_parts: int, count: torch.Tensor | None
@@ -183,7 +188,7 @@ class KernelOperations(Operations):
         add_norm_kernel[(num_tokens,)](
             residual, added, norm.weight, out, residual if count is None else count, norm.eps, num_tokens,
             SIZE=size, BLOCK=block, PARTS=num_parts, COUNTED=count is not None,
-            num_warps=min(max(block // 512, 1), 8),
+            num_warps=min(max(block // 512, 1), 8), **chained(residual),
         )  # fmt: skip
         return out
 
@@ -209,7 +214,7 @@ class KernelOperations(Operations):
             columns if count is None else count, query_norm.eps, key_norm.eps, joined.stride(0), keys.stride(0),
             keys.stride(1), values.stride(0), values.stride(1), HEADS=heads.heads, KV_HEADS=heads.kv_heads,
             DIM=heads.dim, HALF=half, TOGETHER=together, NORMS=norms, COUNTED=count is not None,
-            num_warps=max(together * half // 128, 1),
+            num_warps=max(together * half // 128, 1), **chained(joined),
         )  # fmt: skip
         return query
 

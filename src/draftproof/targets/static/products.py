@@ -4,7 +4,8 @@ Two kernels of a layer's ten are saved: the shares of a product whose depth is s
 next, and the gate is applied to the product's tile. On an H200, with layers of Qwen3-8B's shape, a step of up to 16
 tokens takes 7 % less. Of more tokens the gate needs tiles of another kind (`device/gated.py`): gate and up of 64, 128
 and 256 tokens with their gate take 51, 54 and 72 µs, by the library and a kernel for the gate 54, 58 and 77. Shares
-pay up to 128 tokens; of 256 the library's products are as fast.
+pay up to 128 tokens; of 129 to 256 a deep product is two of the library's, of half the depth each: down of 192 and 256
+tokens with the norm takes 35 and 42 µs, in one 52 and 45.
 
 Invariant steps have as many rows for one token as for all. There the kernels are told how many are wanted: where a tile
 of 16 rows holds these, nothing else is read or multiplied.
@@ -21,6 +22,7 @@ import torch
 from torch import nn
 
 from draftproof.targets.static.attention import power_of_two
+from draftproof.targets.static.chaining import chained
 
 Product = Callable[[torch.Tensor], torch.Tensor]
 
@@ -47,6 +49,10 @@ FEW: Final = 16
 """Rows of a smaller tile, for steps whose other rows are padding."""
 MOST_SPLIT: Final = 128
 """Tokens of a product in shares."""
+MOST_HALVED: Final = 256
+LIBRARY_TILE: Final = 128
+DEEP: Final = 2
+"""Depths of a size, above which the sum of two halves costs less than they save."""
 MOST_GATED: Final = 16
 """Tokens of a product with its gate, each tile of both in registers."""
 WIDE_STAGES: Final = {64: 7, 128: 5, 256: 4}
@@ -137,6 +143,27 @@ def parts(
     return out
 
 
+def halved(product: Product, states: torch.Tensor) -> torch.Tensor | None:
+    """For a product that is added and normed next: the weight, where the library's is faster as two of half the depth.
+
+    That is of a deep one whose tiles are less than half a wave.
+    """
+    weight = _weight(product, states, MOST_HALVED) if len(states) > MOST_SPLIT else None
+    if weight is None:
+        return None
+    (size, depth), wave = weight.shape, torch.cuda.get_device_properties(weight.device).multi_processor_count
+    tiles = -(-len(states) // LIBRARY_TILE) * -(-size // LIBRARY_TILE)
+    return weight if depth % 16 == 0 and depth >= DEEP * size and 2 * tiles <= wave else None
+
+
+def halves(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """As `parts`, two of them, by the library."""
+    (num_tokens, depth), size = states.shape, weight.shape[0]
+    lefts = states.view(num_tokens, 2, depth // 2).transpose(0, 1)
+    rights = weight.view(size, 2, depth // 2).permute(1, 2, 0)
+    return torch.bmm(lefts, rights, out_dtype=torch.float32)
+
+
 def _launch(
     states: torch.Tensor,
     weight: torch.Tensor,
@@ -167,7 +194,7 @@ def _launch(
         *descriptors, out, states if count is None else count, num_tokens, size, depth,
         ROWS=tiling.rows, FEW=FEW, COLUMNS=tiling.columns, DEPTH=tiling.depth, SPLITS=tiling.splits, GATED=is_gated,
         COUNTED=count is not None, STAGES=tiling.stages, PRECISION="ieee" if states.dtype == torch.float32 else "tf32",
-        num_warps=tiling.warps,
+        num_warps=tiling.warps, **chained(states),
     )  # fmt: skip
 
 

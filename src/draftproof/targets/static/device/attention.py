@@ -12,6 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from draftproof.targets.static.device.chain import follow
+
 CHAIN = tl.constexpr(0)
 TREE = tl.constexpr(1)
 PATH = tl.constexpr(2)
@@ -72,13 +74,15 @@ def split_kernel(
     HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, DIM_PADDED: tl.constexpr,
     VALUE_DIM: tl.constexpr, VALUE_PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr, MERGES: tl.constexpr, KIND: tl.constexpr,
-    LINKS: tl.constexpr, WINDOW: tl.constexpr, PRECISION: tl.constexpr,
+    LINKS: tl.constexpr, WINDOW: tl.constexpr, PRECISION: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     head = tl.program_id(1)
     split = tl.program_id(2)
     first, count, offset, base, total, block = _row(rows_ptr, row)
     begin = _begin_of(split, SPLIT, FINE, NUM_FINE)
+    if CHAINED:
+        follow()
     if count > 0 and begin < total:
         queries = tl.arange(0, BLOCK_M)
         places = queries // GROUPS
@@ -141,12 +145,15 @@ def merge_kernel(
     rows_ptr, out_ptr, sums_ptr, stats_ptr, num_splits,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, VALUE_DIM: tl.constexpr,
     VALUE_PADDED: tl.constexpr, SPLIT: tl.constexpr, FINE: tl.constexpr, NUM_FINE: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """One query of one key head a program."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     query = tl.program_id(2)
     first, count, _, _, total, _ = _row(rows_ptr, row)
+    if CHAINED:
+        follow()
     place = query // GROUPS
     if place < count:
         dims = tl.arange(0, VALUE_PADDED)

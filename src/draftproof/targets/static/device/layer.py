@@ -5,17 +5,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from draftproof.targets.static.device.chain import follow
+
 
 @triton.jit(do_not_specialize=["num_tokens", "count_ptr"])
 def add_norm_kernel(
     residual_ptr, added_ptr, weight_ptr, out_ptr, count_ptr, eps, num_tokens,
-    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, COUNTED: tl.constexpr,
+    SIZE: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, COUNTED: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """residual += added; out = residual / sqrt(mean(residual²) + eps), rounded, · weight. One row a program.
 
     PARTS: 0, nothing is added; 1, [tokens, SIZE]; more, [PARTS, tokens, SIZE] in float32, summed and rounded before.
     COUNTED: only the first rows, as many as `count_ptr` holds.
     """
+    if CHAINED:
+        follow()
     row = tl.program_id(0)
     if COUNTED:
         if row >= tl.load(count_ptr):
@@ -42,13 +46,15 @@ def place_kernel(
     joined_ptr, cos_ptr, sin_ptr, query_norm_ptr, key_norm_ptr, columns_ptr, query_ptr, keys_ptr, values_ptr,
     count_ptr, query_eps, key_eps, row_size, key_head_stride, key_stride, value_head_stride, value_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, TOGETHER: tl.constexpr,
-    NORMS: tl.constexpr, COUNTED: tl.constexpr,
+    NORMS: tl.constexpr, COUNTED: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """Of one token and some heads of [queries, keys, values]: norm and rotation, then to `query` or into the cache.
 
     HALF: a power of two, at least half of DIM. TOGETHER: heads of a program, a power of two that divides both numbers
     of heads. COUNTED: only of the first tokens, as many as `count_ptr` holds.
     """
+    if CHAINED:
+        follow()
     token = tl.program_id(0).to(tl.int64)
     if COUNTED:
         if token >= tl.load(count_ptr):

@@ -11,12 +11,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from draftproof.targets.static.device.chain import follow
+
 
 @triton.jit(do_not_specialize=["num_tokens", "count_ptr"])
 def product_kernel(
     states_desc, few_desc, weight_desc, out_ptr, count_ptr, num_tokens, size, depth,
     ROWS: tl.constexpr, FEW: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, SPLITS: tl.constexpr,
     GATED: tl.constexpr, COUNTED: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """states [tokens, depth] times weight [size, depth]; out [tokens, size], or [SPLITS, tokens, size] in float32.
 
@@ -24,6 +27,8 @@ def product_kernel(
     does. COUNTED: the rows that are wanted, which come first, are so many as `count_ptr` holds; the others of `out`
     are left as they are. few_desc: tiles of FEW rows of `states`.
     """
+    if CHAINED:
+        follow()
     program = tl.program_id(0)
     split = tl.program_id(1)
     # Neighbouring programs share the weights that they read.
