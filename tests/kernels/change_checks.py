@@ -90,7 +90,7 @@ def check_changed_lanes(kernels):
     changed[:, favourites] = (changed[:, favourites].float() + down).to(changed.dtype)
     changed = torch.where(allowed, changed, -torch.inf)
     logits[:, 100:200] = torch.where(allowed[:, 100:200], logits[:, 100:200], torch.inf)
-    for filters in ({"top_p": 0.7}, {"top_k": 5}, {"temperature": 0}):
+    for filters in ({"top_p": 0.7}, {"top_k": 5}, {"top_k": 300}, {"temperature": 0}):
         params = SamplingParams(logit_bias=dict.fromkeys(favourites, down), **filters)
         rows = kernels.Rows.of_drafts(list(range(count)), [[]] * count, device=DEVICE)
         requests = kernels.Requests.of([params] * count, range(count), device=DEVICE, changed=True)

@@ -22,6 +22,7 @@ def check_short_lists(kernels):
     logits = logits_of(12, 120, step=0.25)
     draws_as_the_reference(kernels, logits, SamplingParams(temperature=2.0, top_k=30, top_p=0.5))
     draws_as_the_reference(kernels, logits, SamplingParams(temperature=5.0, top_k=30))
+    draws_as_the_reference(kernels, logits_of(12, 120, step=1.0), SamplingParams(temperature=5.0, top_k=30, top_p=0.9))
     draws_as_the_reference(kernels, logits_of(24, 2300), SamplingParams(temperature=4.0, top_k=6))
 
 

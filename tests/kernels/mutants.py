@@ -191,7 +191,8 @@ MUTANTS = {
         change_checks.check_penalised_favourite,
     ),
     "the special tokens of another lane": Mutant(
-        "device/rows.py", "words + tile * (SLOTS // 2) + lane,", "words + tile * (SLOTS // 2) + (lane ^ 1),",
+        "device/rows.py", "bits = tl.load(words + tile * (SLOTS // 2) + lane,",
+        "bits = tl.load(words + tile * (SLOTS // 2) + (lane ^ 1),",
         change_checks.check_changed_lanes
     ),
     "the special tokens of the tile before": Mutant(

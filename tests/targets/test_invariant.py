@@ -267,9 +267,9 @@ def test_a_tree_in_place_has_the_bits_of_its_chains_and_leaves_nothing(
             target.prefill(slot, text[: start + 3 * slot])
         requests = [ScoreRequest(slot, tuple(nodes), parents) for slot in range(1 + turn % 2)]
         rows = target.score(requests)[0]
-        num_in_place += len(target._branches)
-        num_copied += len(requests) - len(target._branches)
-        num_both += sum(bool(found.others) for found in target._branches.values())
+        num_in_place += len(target._contents.branches)
+        num_copied += len(requests) - len(target._contents.branches)
+        num_both += sum(bool(found.others) for found in target._contents.branches.values())
         path = [max(set(range(len(parents))).difference(parents))]
         while parents[path[0]] >= 0:
             path.insert(0, parents[path[0]])

@@ -141,8 +141,8 @@ def test_a_tree_in_lanes_has_the_bits_of_its_chains_and_leaves_nothing(in_pieces
         if turn == 4:
             requests.append(ScoreRequest(1, (3, 4)))
         rows = target.score(requests)[0]
-        num_in_lanes += sum(found.lanes is not None for found in target._branches.values())
-        assert not target._branches or turn != 4
+        num_in_lanes += sum(found.lanes is not None for found in target._contents.branches.values())
+        assert not target._contents.branches or turn != 4
         path = [len(parents) - 1]
         while parents[path[0]] >= 0:
             path.insert(0, parents[path[0]])

@@ -22,6 +22,7 @@ class SlotContents:
     """The slots of one cache. taps: where hidden states are kept, or None.
 
     parents: of each slot, of the tokens that the newest forward appended; None once they were taken back or kept.
+    branches: by slot, of trees of the newest forward that stand in place.
     """
 
     def __init__(self, cache: SlotCache, taps: TapStore | None) -> None:
@@ -29,7 +30,7 @@ class SlotContents:
         num_slots = len(cache.lengths)
         self.parents: list[tuple[int, ...] | None] = [None] * num_slots
         self._starts = [0] * num_slots
-        self._branches: dict[int, Branches] = {}
+        self.branches: dict[int, Branches] = {}
         self._num_releases = [0] * num_slots
 
     def checked(self, slot: int) -> int:
@@ -47,7 +48,7 @@ class SlotContents:
 
     def append(self, requests: Sequence[ScoreRequest], firsts: Sequence[int], branches: Mapping[int, Branches]) -> None:
         """A forward has written the requests' tokens. firsts: where each one's hidden states begin in it."""
-        self._branches.update(branches)
+        self.branches.update(branches)
         for request, first in zip(requests, firsts, strict=True):
             slot, num_tokens = request.slot, len(request.token_ids)
             start = self.cache.lengths[slot]
@@ -78,7 +79,7 @@ class SlotContents:
         if path or self.parents[slot] is not None:
             check_path(kept, length, start=start, num_tokens=current - start, parents=self.parents[slot])
         moved = kept if kept != list(range(len(kept))) else []
-        branches = self._branches.pop(slot, None)
+        branches = self.branches.pop(slot, None)
         entries = kept if branches is None else [branches.own[node] - start for node in kept]
         if entries != list(range(len(kept))):
             self.cache.gather(slot, start, entries)
@@ -104,7 +105,7 @@ class SlotContents:
         """See `Target.release`."""
         self.cache.free(self.checked(slot))
         self._starts[slot], self.parents[slot] = 0, None
-        self._branches.pop(slot, None)
+        self.branches.pop(slot, None)
         self._num_releases[slot] += 1
         if self.taps is not None:
             self.taps.rewind(slot, 0, 0, ())
