@@ -81,6 +81,8 @@ def check_changed_lanes(kernels):
     favourites = [5, 250, 251, 262, 509, 512, 700, 1023, 1024, 1290, 1291, 1777, 2047, 2048, 2099]
     logits = logits_of(count, vocab_size, spread=1.0)
     logits[:, favourites] = logits_of(count, len(favourites), spread=0.25, seed=4) + 9.0
+    # Of two groups that top-k lists where it asks for no more tokens than there are tiles.
+    logits[:, [6, 1288]] = torch.tensor([6.0, 5.75], dtype=logits.dtype, device=DEVICE)
     generator = torch.Generator().manual_seed(3)
     bits = torch.rand(count, 66, 32, generator=generator) < 0.7
     words = (bits.long() << torch.arange(32)).sum(dim=2)
@@ -89,8 +91,10 @@ def check_changed_lanes(kernels):
     changed = logits.clone()
     changed[:, favourites] = (changed[:, favourites].float() + down).to(changed.dtype)
     changed = torch.where(allowed, changed, -torch.inf)
-    logits[:, 100:200] = torch.where(allowed[:, 100:200], logits[:, 100:200], torch.inf)
-    for filters in ({"top_p": 0.7}, {"top_k": 5}, {"top_k": 300}, {"temperature": 0}):
+    # Forbidden tokens that no logit exceeds; some of them in a group that is listed.
+    tempting = [4, 7, 260, 261, 263, *range(516, 520), *range(100, 200)]
+    logits[:, tempting] = torch.where(allowed[:, tempting], logits[:, tempting], torch.inf)
+    for filters in ({"top_p": 0.7}, {"top_k": 5}, {"top_k": 2}, {"temperature": 0}):
         params = SamplingParams(logit_bias=dict.fromkeys(favourites, down), **filters)
         rows = kernels.Rows.of_drafts(list(range(count)), [[]] * count, device=DEVICE)
         requests = kernels.Requests.of([params] * count, range(count), device=DEVICE, changed=True)
