@@ -21,13 +21,15 @@ import torch  # noqa: E402
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-from tests.surface import guards  # noqa: E402
+from tests.surface import guards, interpreter  # noqa: E402
 from tests.threads import NUM_THREADS  # noqa: E402
 
 # Derandomized: a property test runs the same examples everywhere, so a failure is never a matter of luck.
 hypothesis.settings.register_profile("draftproof", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("draftproof")
 torch.set_num_threads(NUM_THREADS)
+if "TRITON_INTERPRET" in os.environ:
+    interpreter.hasten()
 
 _guards = guards.Guards()
 _guards.install()

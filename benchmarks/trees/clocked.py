@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import random
 import statistics
 import sys
 import time
@@ -147,8 +149,11 @@ def _note_rounds(drafter: Trees, roots: list[float], rounds: dict[int, list[floa
 class Stream:
     """One way of drafting, over all texts in turn."""
 
-    def __init__(self, walks: Walks, costs: Costs, fields: dict[str, Any], builder: Any = None) -> None:
+    def __init__(
+        self, walks: Walks, costs: Costs, fields: dict[str, Any], builder: Any = None, scatter: float = 0.0
+    ) -> None:
         self.walks, self.costs, self.now = walks, costs, 0.0
+        self.scatter, self.random = scatter, random.Random(1)
         self.config = SpeculativeConfig(**walks.method, verifier="keyed", **fields)
         self.policies = policy_for(self.config, get_verifier("keyed"))
         source = source_of(walks.drafter)
@@ -197,7 +202,7 @@ class Stream:
                 policy.observe_draft_cost(len(draft), self.now - began)
             path = path_along(draft, output)
             num = min(1 + len(path), len(output))
-            took = self.costs.of_pass(1 + len(draft))
+            took = self.costs.of_pass(1 + len(draft)) * math.exp(self.random.gauss(0.0, self.scatter))
             self.now += took
             policy.observe(len(draft), min(len(path), num), None)
             policy.observe_cost(1 + len(draft), took)
@@ -250,7 +255,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     for name, (fields, builder) in ways(args.temperature == 0).items():
         if args.ways and name not in args.ways and name != "auto":
             continue
-        stream = Stream(walks, costs, fields, builder)
+        stream = Stream(walks, costs, fields, builder, args.scatter)
         seconds[name], passes = stream.run(order)
         per_pass[name] = sum(tokens.values()) / passes
         losses = stream.drafter.shares.means() if hasattr(stream.drafter.shares, "means") else losses
@@ -288,6 +293,9 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+")
     parser.add_argument(
         "--costs", type=FilePath, help="a former run's output: its costs, to hold two versions together"
+    )
+    parser.add_argument(
+        "--scatter", type=float, default=0.0, help="standard deviation of the logarithm of a pass's time"
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
