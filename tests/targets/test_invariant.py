@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from draftproof.errors import UnsupportedModelError
-from draftproof.targets import hf, invariant, packed
+from draftproof.targets import driven, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.hf import HFTarget
@@ -296,7 +296,7 @@ def test_branches_are_in_place_unless_they_are_not_wanted() -> None:
 
 def test_copies_are_made_where_branches_in_place_do_not_agree(monkeypatch) -> None:
     """A machine on which the question has the wrong answer: the model's own bits tell, and trees get copies."""
-    monkeypatch.setattr(hf, "spreads", lambda *_: True)
+    monkeypatch.setattr(driven, "spreads", lambda *_: True)
     real = packed.branch_mask
     monkeypatch.setattr(packed, "branch_mask", lambda *args: real(*args).roll(1, dims=-1))
     target = HFTarget(tiny_model("llama"), invariant=True)
@@ -307,9 +307,9 @@ def test_copies_are_made_where_branches_in_place_do_not_agree(monkeypatch) -> No
 def test_how_many_branches_are_cheap_is_said_where_some_ever_are(monkeypatch) -> None:
     """At a block's end one, which needs no place; any number where trees always get copies, or lanes."""
     token_ids = random_ids(100)
-    monkeypatch.setattr(hf, "moves_blocks", lambda *_: 0)
+    monkeypatch.setattr(driven, "moves_blocks", lambda *_: 0)
     for rooms, expected in ((lambda chain, room: chain <= 64, 1), (lambda *_: False, None), (lambda *_: True, 5)):
-        monkeypatch.setattr(hf, "spreads", lambda layers, heads, chain, room, rooms=rooms: rooms(chain, room))
+        monkeypatch.setattr(driven, "spreads", lambda layers, heads, chain, room, rooms=rooms: rooms(chain, room))
         target = HFTarget(tiny_model("llama"), invariant=True, branches_in_place=False)
         target.keep_branches_in_place(True)
         target.prefill(0, token_ids)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from draftproof.targets import branches, hf, invariant, packed
+from draftproof.targets import branches, driven, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.branches import Room, branch_mask, branches_of, find_rooms
 from draftproof.targets.hf import HFTarget
@@ -116,7 +116,7 @@ def test_entries_are_written_to_every_lane() -> None:
 def in_pieces(monkeypatch) -> None:
     """Attention as tile products sum it; which is asked about nothing but moves."""
     monkeypatch.setattr(packed, "scaled_dot_product_attention", attention_in_pieces(BLOCK))
-    monkeypatch.setattr(hf, "attention_agrees", lambda *_: True)
+    monkeypatch.setattr(driven, "attention_agrees", lambda *_: True)
 
 
 PARENTS = ((-1, 0, 0), (-1, 0, 0, 1, 2, 2), (-1, 0, 0, 0, 1, 4, 5, 2, 2), (-1, *[0] * MOST_BLOCKS))

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from benchmarks.trees.fuzz import Passes, Text, written
-from draftproof.targets import branches, hf, key_order, packed
+from draftproof.targets import branches, driven, key_order, packed
+from draftproof.targets.cache import SlotCache
 from draftproof.targets.hf import HFTarget
 from tests.targets.models import attention_weights, random_ids, tiny_model
 
@@ -51,7 +52,7 @@ def strides_of_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
     """What branches in place were first, and the kernel's answer not asked for."""
     for module in (branches, key_order):
         monkeypatch.setattr(module, "STRIDE", 16)
-    monkeypatch.setattr(hf, "spreads", lambda *_: True)
+    monkeypatch.setattr(driven, "spreads", lambda *_: True)
 
 
 def keys_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,7 @@ def keys_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entries_left_where_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf.SlotCache, "gather", lambda *_: None)
+    monkeypatch.setattr(SlotCache, "gather", lambda *_: None)
 
 
 @pytest.mark.parametrize("wrong", [strides_of_one_vector, keys_of_other_nodes, entries_left_where_they_were])
