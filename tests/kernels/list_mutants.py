@@ -28,15 +28,15 @@ LIST_MUTANTS = {
         list_checks.check_tiles_of_four_groups,
     ),
     "masks that lists don't ask": Mutant(
-        "device/rows.py", "tl.load(row[1] + eighth, mask=there, other=0).to(tl.int32) << (8 * group)",
+        "device/bits.py", "tl.load(row[1] + eighth, mask=there, other=0).to(tl.int32) << (8 * group)",
         "-1", change_checks.check_changed_lanes,
     ),
     "special tokens listed as they were": Mutant(
-        "device/rows.py", "bits = bits & ~tl.load(words + tile * (SLOTS // 2) + lane, mask=inside, other=0)", "pass",
+        "device/bits.py", "bits = bits & ~tl.load(words + tile * (SLOTS // 2) + lane, mask=inside, other=0)", "pass",
         change_checks.check_changed_lanes,
     ),
     "special tokens of small tiles listed as they were": Mutant(
-        "device/rows.py", "bits = bits & ~(tl.load(row[2] + byte, mask=inside, other=0).to(tl.int32) << (8 * group))",
+        "device/bits.py", "bits = bits & ~(tl.load(row[2] + byte, mask=inside, other=0).to(tl.int32) << (8 * group))",
         "pass", change_checks.check_penalised_tiles,
     ),
     "special tokens that aren't listed": Mutant(

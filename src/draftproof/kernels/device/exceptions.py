@@ -3,9 +3,10 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import has_bit
 from draftproof.kernels.device.noise import field_at, score
 from draftproof.kernels.device.race import SLOTS, nothing_found, ranked
-from draftproof.kernels.device.rows import coarse, has_bit, level, max_or_nan
+from draftproof.kernels.device.rows import coarse, level, max_or_nan
 
 PART = tl.constexpr(128)  # tokens that are processed at once
 

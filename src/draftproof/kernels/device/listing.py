@@ -8,9 +8,10 @@ words, and nothing crosses lanes but how many there are.
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import bits_of_group
 from draftproof.kernels.device.passes import LANES, lowest_bit, places_of
 from draftproof.kernels.device.race import SLOTS
-from draftproof.kernels.device.rows import bits_of_group, highest, load_quads, quads_of
+from draftproof.kernels.device.rows import highest, load_quads, quads_of
 
 NO_FOUR = tl.constexpr(-35747867511423104)  # four times -inf in bfloat16
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # of finite logits
