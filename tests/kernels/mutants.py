@@ -98,14 +98,14 @@ MUTANTS = {
         change_checks.check_penalties,
     ),
     "the last contender that is kept": Mutant(
-        "keyed/walk.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
+        "keyed/device/walk.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
     ),
     "the second contender's mass for the first's": Mutant(
         "device/sums.py", "tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))",
         "tl.store(part_mass + part, tl.sum(tl.sum(mass1, 1), 0))", checks.check_top_p
     ),
     "the first contender's logit for the second's": Mutant(
-        "keyed/sum.py", "(tl.load(z + 1), tl.load(drawn[5]", "(tl.load(z), tl.load(drawn[5]",
+        "keyed/device/sum.py", "(tl.load(z + 1), tl.load(drawn[5]", "(tl.load(z), tl.load(drawn[5]",
         checks.check_top_p_of_many_rows,
     ),
     "equal logits of later tiles counted before a contender": Mutant(
@@ -125,7 +125,7 @@ MUTANTS = {
         "device/draw.py", "(own > (1.00001 - top_p) * total)", "(own > -1.0)", checks.check_top_p
     ),
     "near ties of masses left to float32": Mutant(
-        "keyed/walk.py", "tl.abs(mass - wanted * UNITS) <=", "tl.abs(mass - wanted * UNITS) <= -1.0 -",
+        "keyed/device/walk.py", "tl.abs(mass - wanted * UNITS) <=", "tl.abs(mass - wanted * UNITS) <= -1.0 -",
         checks.check_top_p_near_ties,
     ),
     "a near tie against a float32 total": Mutant(
@@ -136,7 +136,7 @@ MUTANTS = {
         "device/draw.py", "unseen = tl.max((thirds >= floor).to(tl.int32), 0)", "unseen = 0", checks.check_top_p
     ),
     "one part of a mass": Mutant(
-        "keyed/walk.py",
+        "keyed/device/walk.py",
         "mass = tl.sum(masses[rank], 1).to(tl.float64)",
         "mass = tl.min(masses[rank], 1).to(tl.float64)",
         checks.check_top_p,
@@ -151,25 +151,26 @@ MUTANTS = {
         change_checks.check_masks,
     ),
     "a token after a miss": Mutant(
-        "keyed/walk.py",
+        "keyed/device/walk.py",
         "((node == current) & (fault == 0)), tokens, -1)",
         "((node == current + 1) | ((node == current) & (fault == 0))), tokens, -1)",
         checks.check_chain,
     ),
     "a bad row's token": Mutant(
-        "keyed/walk.py", "(follows != tokens) | (faults != 0) |", "(follows != tokens) |", checks.check_chain_fault
+        "keyed/device/walk.py", "(follows != tokens) | (faults != 0) |", "(follows != tokens) |",
+        checks.check_chain_fault,
     ),
     "greedy rows raced where there should be none": Mutant(
-        "keyed/walk.py", "if not is_raced(request, request_params):", "if num_rows < 0:",
+        "keyed/device/walk.py", "if not is_raced(request, request_params):", "if num_rows < 0:",
         checks.check_greedy_beside_a_hint,
     ),
     "near ties that a walk picks": Mutant(
-        "keyed/walk.py", "tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)",
+        "keyed/device/walk.py", "tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)",
         "tl.where(healthy & (close + unseen > 2), LEFT, DRAWN)",
         checks.check_near_ties,
     ),
     "a child of another parent": Mutant(
-        "keyed/walk.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
+        "keyed/device/walk.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
     ),
     "siblings counted": Mutant(
         "device/exceptions.py", "((ids == other) & above)", "((ids == other) & (node < num_nodes))",
@@ -271,7 +272,7 @@ MUTANTS = {
         "device/request.py", "(least == -float(\"inf\"))", "(least < 1.0)", change_checks.check_penalised_tiles
     ),
     "a row whose tokens are all taken out by bias": Mutant(
-        "keyed/walk.py",
+        "keyed/device/walk.py",
         """HAS_SPECIAL)  # fmt: skip
                     faults = tl.where(node == current, health(largest), faults)""",
         """HAS_SPECIAL)  # fmt: skip
@@ -279,7 +280,7 @@ MUTANTS = {
         change_checks.check_nothing_left,
     ),
     "a row that is searched below a special token's logit": Mutant(
-        "keyed/walk.py", "                if is_loose(request, request_params):", "                if False:",
+        "keyed/device/walk.py", "                if is_loose(request, request_params):", "                if False:",
         change_checks.check_penalised_tiles,
     ),
 }  # fmt: skip

@@ -5,22 +5,22 @@ from tests.kernels.mutants import Mutant
 
 WALK_MUTANTS = {
     "masses that weren't summed": Mutant(
-        "keyed/walk.py", "(first_mass != UNSUMMED)", "(first_mass != 5)",
+        "keyed/device/walk.py", "(first_mass != UNSUMMED)", "(first_mass != 5)",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
     "a row's last part left out": Mutant(
-        "keyed/walk.py", "(part < num_parts)", "(part < num_parts - 1)", checks.check_top_p_of_many_rows
+        "keyed/device/walk.py", "(part < num_parts)", "(part < num_parts - 1)", checks.check_top_p_of_many_rows
     ),
     "rows summed behind a token that misses": Mutant(
-        "keyed/sum.py", "likely = (first == drafted) |", "likely = (first >= 0) |",
+        "keyed/device/sum.py", "likely = (first == drafted) |", "likely = (first >= 0) |",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
     "no row summed behind another": Mutant(
-        "keyed/sum.py", "(likely | (above == 0))", "(above == 0)",
+        "keyed/device/sum.py", "(likely | (above == 0))", "(above == 0)",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
     "rows that are never summed": Mutant(
-        "keyed/sum.py", "tl.load(scratch[10]) * num_parts", "tl.load(scratch[10]) * 0",
+        "keyed/device/sum.py", "tl.load(scratch[10]) * num_parts", "tl.load(scratch[10]) * 0",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
 }  # fmt: skip

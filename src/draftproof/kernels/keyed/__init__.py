@@ -80,9 +80,9 @@ class KeyedKernel:
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
         from draftproof.kernels.device.read_kernel import read_kernel
-        from draftproof.kernels.keyed.pick import pick_kernel
-        from draftproof.kernels.keyed.sum import sum_kernel
-        from draftproof.kernels.keyed.walk import walk_kernel
+        from draftproof.kernels.keyed.device.pick import pick_kernel
+        from draftproof.kernels.keyed.device.sum import sum_kernel
+        from draftproof.kernels.keyed.device.walk import walk_kernel
 
         plan, verdict = self._plan, self._verdict
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)

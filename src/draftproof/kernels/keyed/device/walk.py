@@ -10,7 +10,7 @@ from draftproof.kernels.device.passes import largest_of_row
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import larger, max_or_nan
 from draftproof.kernels.device.sums import UNITS, filled_parts
-from draftproof.kernels.keyed.pick import UNSUMMED
+from draftproof.kernels.keyed.device.pick import UNSUMMED
 
 
 @triton.jit
