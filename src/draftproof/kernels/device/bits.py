@@ -1,4 +1,4 @@
-"""Which tokens a mask allows, and which are special: a bit for each. A row is as in rows.py; bytes hold eight tokens."""
+"""Which tokens a mask allows, and which are special: one bit for each. Rows are as in rows.py."""
 
 import triton
 import triton.language as tl
