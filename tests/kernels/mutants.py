@@ -91,21 +91,14 @@ MUTANTS = {
         "device/boundary.py", 'tl.where(enough, unordered(low << 16), -float("inf"))', "unordered(low << 16)",
         checks.check_top_k_top_p
     ),
-    "the exceptions' groups unread": Mutant(
-        "device/exceptions.py",
-        "coarse(of_group))",
-        'coarse(of_group - float("inf")))',
-        change_checks.check_penalties,
-    ),
     "the last contender that is kept": Mutant(
         "keyed/device/walk.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
     ),
     "the second contender's mass for the first's": Mutant(
-        "device/sums.py", "tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))",
-        "tl.store(part_mass + part, tl.sum(tl.sum(mass1, 1), 0))", checks.check_top_p
+        "device/sums.py", "tl.full((4,), 1, tl.int64), mass0)", "tl.full((4,), 1, tl.int64), mass1)", checks.check_top_p
     ),
     "the first contender's logit for the second's": Mutant(
-        "keyed/device/sum.py", "(tl.load(z + 1), tl.load(drawn[5]", "(tl.load(z), tl.load(drawn[5]",
+        "keyed/device/sum.py", "(tl.load(z + 1), tl.load(drawn[4]", "(tl.load(z), tl.load(drawn[4]",
         checks.check_top_p_of_many_rows,
     ),
     "equal logits of later tiles counted before a contender": Mutant(
@@ -136,9 +129,9 @@ MUTANTS = {
         "device/draw.py", "unseen = tl.max((thirds >= floor).to(tl.int32), 0)", "unseen = 0", checks.check_top_p
     ),
     "one part of a mass": Mutant(
-        "keyed/device/walk.py",
-        "mass = tl.sum(masses[rank], 1).to(tl.float64)",
-        "mass = tl.min(masses[rank], 1).to(tl.float64)",
+        "device/sums.py",
+        'tl.atomic_add(masses + place, added, mask=added != 0, sem="relaxed")',
+        "tl.store(masses + place, added, mask=added != 0)",
         checks.check_top_p,
     ),
     "a NaN passed over": Mutant(
@@ -165,8 +158,8 @@ MUTANTS = {
         checks.check_greedy_beside_a_hint,
     ),
     "near ties that a walk picks": Mutant(
-        "keyed/device/walk.py", "tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)",
-        "tl.where(healthy & (close + unseen > 2), LEFT, DRAWN)",
+        "keyed/device/walk.py", "tl.where(inside & healthy & (close + unseen > 0), LEFT, DRAWN)",
+        "tl.where(inside & healthy & (close + unseen > 2), LEFT, DRAWN)",
         checks.check_near_ties,
     ),
     "a child of another parent": Mutant(
@@ -274,9 +267,9 @@ MUTANTS = {
     "a row whose tokens are all taken out by bias": Mutant(
         "keyed/device/walk.py",
         """HAS_SPECIAL)  # fmt: skip
-                    faults = tl.where(node == current, health(largest), faults)""",
+                        faults = tl.where(node == current, health(largest), faults)""",
         """HAS_SPECIAL)  # fmt: skip
-                    pass""",
+                        pass""",
         change_checks.check_nothing_left,
     ),
     "a row that is searched below a special token's logit": Mutant(

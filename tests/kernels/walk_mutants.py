@@ -5,11 +5,12 @@ from tests.kernels.mutants import Mutant
 
 WALK_MUTANTS = {
     "masses that weren't summed": Mutant(
-        "keyed/device/walk.py", "(first_mass != UNSUMMED)", "(first_mass != 5)",
+        "keyed/device/walk.py", "(num_summed > 0)", "(num_summed >= 0)",
         walk_checks.check_rows_that_no_walk_was_likely_to_come_to,
     ),
     "a row's last part left out": Mutant(
-        "keyed/device/walk.py", "(part < num_parts)", "(part < num_parts - 1)", checks.check_top_p_of_many_rows
+        "device/sums.py", "tl.cdiv(num_tiles, TILES // PARTS)", "num_tiles // (TILES // PARTS)",
+        checks.check_top_p_of_many_rows,
     ),
     "rows summed behind a token that misses": Mutant(
         "keyed/device/sum.py", "likely = (first == drafted) |", "likely = (first >= 0) |",

@@ -28,6 +28,8 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     if SUMS:
         if tl.program_id(0) == 0:
             tl.store(scratch[10], 0)
+        if split == 0:
+            tl.store(scratch[11] + 4 * row_index + tl.arange(0, 4), tl.zeros((4,), tl.int64))
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)

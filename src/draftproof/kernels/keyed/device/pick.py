@@ -3,28 +3,26 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.draw import OK, SUMMED, health, pick
+from draftproof.kernels.device.draw import OK, SUMMED, health, load_racers, pick
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.request import is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import level, max_or_nan
-from draftproof.kernels.device.sums import filled_parts, store_masses_of_part
-
-UNSUMMED = tl.constexpr(-1)  # in place of a row's first mass
+from draftproof.kernels.device.sums import add_masses_of_part, filled_parts
 
 
 @triton.jit
 def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
-                num_racers, vocab_size, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
+                num_racers, vocab_size, offsets, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
                 GROUP: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr,
                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
-                EVEN: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, SUMS: tl.constexpr,
+                EVEN: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, RACED: tl.constexpr, SUMS: tl.constexpr,
                 OVERLAP: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
     """What `pick` says of each row. Grid: rows, times `filled_parts` with SUMS, where every program also sums its part.
 
-    drawn: (tokens, faults, states, masses wanted [rows], masses of parts [rows, 3, PARTS], second, third tokens [rows],
-    the three tokens' logits [rows, 3], what wanted masses may be off by, the logit that masses are relative to [rows];
-    the last two with HAS_SPECIAL).
+    drawn: (tokens, faults, states, masses wanted, second, third tokens [rows], the three tokens' logits [rows, 3], what
+    wanted masses may be off by, the logit that masses are relative to [rows]; the last two with HAS_SPECIAL). What
+    stands before these tokens is summed in scratch[11], [rows, 4]: three masses and the number of parts that are in.
     """
     row_index, part = tl.program_id(0), tl.zeros((), tl.int32)
     if SUMS:
@@ -36,13 +34,19 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     temperature, k = tl.load(request_params[0] + request), tl.load(request_params[1] + request)
     top_p, min_score = tl.load(request_params[2] + request), tl.load(request_params[3] + request)
     raced = is_raced(request, request_params)
+    first = tl.load(offsets + request)
     wait_for_previous(OVERLAP)
     tile_max = scratch[0] + row_index * TILES
-    tile, racer = tl.arange(0, TILES), tl.arange(0, RACERS)
+    tile = tl.arange(0, TILES)
+    # All that memory brings is asked for before any of it is used.
     reach = tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf"))
-    scores = tl.load(scratch[2] + row_index * (3 * RACERS) + racer, mask=racer < num_racers, other=-float("inf"))
+    tile_masses = reach
+    if TOP_P:
+        tile_masses = tl.load(scratch[1] + row_index * TILES + tile, mask=tile < num_tiles, other=0.0)
+    racing = load_racers((scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
+                          scratch[4] + row_index * (2 * RACERS)), num_racers if RACED else 0, RACERS)  # fmt: skip
     largest = max_or_nan(reach)
-    fault = health(tl.where(raced, max_or_nan(scores), largest))
+    fault = health(tl.where(raced, max_or_nan(racing[0]), largest))
     none = tl.full((), -1, tl.int32)
     tokens = (none, none, none)
     z = (0.0 * temperature, 0.0 * temperature, 0.0 * temperature)
@@ -52,19 +56,17 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     scale = scale_of(temperature)
     if fault == OK:
         tokens, z, state, wanted, doubt, largest = pick(
-            row, noise, scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
-            scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST,
-            (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
-             scratch[4] + row_index * (2 * RACERS)),
+            row, noise, scratch[5] + row_index * TILES, tile_max, reach, tile_masses,
+            scratch[8] + row_index.to(tl.int64) * (num_tiles * SLOTS), scratch[9] + row_index * LIST, racing,
             (scratch[-1] + row_index.to(tl.int64) * exceptions[2], exceptions[3]), scratch[6] + row_index * LIST,
             scratch[7] + row_index * LIST, (num_tiles, num_plain, vocab_size), largest, scale, temperature, k, top_p,
-            min_score, num_racers, part, RACERS, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND,
+            min_score, part, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND,
             EVEN, TOP_P, LISTS, LOOSE)  # fmt: skip
         if SUMS:
             if state == SUMMED:
-                store_masses_of_part(
+                add_masses_of_part(
                     row, tile_max, part, (num_tiles, num_plain, vocab_size), scale, level(largest, scale),
-                    ((z[0], tokens[0]), (z[1], tokens[1]), (z[2], tokens[2])), drawn[4] + row_index * (3 * PARTS),
+                    ((z[0], tokens[0]), (z[1], tokens[1]), (z[2], tokens[2])), scratch[11] + 4 * row_index,
                     TILES, GROUP, TILE, PARTS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
     if part == 0:
         tl.store(drawn[0] + row_index, tokens[0])
@@ -72,16 +74,16 @@ def pick_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         tl.store(drawn[2] + row_index, state)
         tl.store(drawn[3] + row_index, wanted)
         if TOP_P:
-            tl.store(drawn[5] + row_index, tokens[1])
-            tl.store(drawn[6] + row_index, tokens[2])
+            tl.store(drawn[4] + row_index, tokens[1])
+            tl.store(drawn[5] + row_index, tokens[2])
             if HAS_SPECIAL:
-                tl.store(drawn[8] + row_index, doubt)
-                tl.store(drawn[9] + row_index, largest)
+                tl.store(drawn[7] + row_index, doubt)
+                tl.store(drawn[8] + row_index, largest)
             if not SUMS:
-                tl.store(drawn[4] + row_index * (3 * PARTS), tl.full((), UNSUMMED, tl.int64))
                 if state == SUMMED:
-                    place = scratch[10] + 2 + 2 * tl.atomic_add(scratch[10], 1, sem="relaxed")
+                    place = scratch[10] + 4 + 4 * tl.atomic_add(scratch[10], 1, sem="relaxed")
                     tl.store(place, row_index)
                     tl.store(place + 1, request)
+                    tl.store(place + 2, first)
                 for rank in tl.static_range(3):
-                    tl.store(drawn[7] + 3 * row_index + rank, z[rank])
+                    tl.store(drawn[6] + 3 * row_index + rank, z[rank])

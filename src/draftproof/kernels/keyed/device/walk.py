@@ -9,15 +9,14 @@ from draftproof.kernels.device.overlap import wait_for_previous
 from draftproof.kernels.device.passes import largest_of_row
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 from draftproof.kernels.device.rows import larger, max_or_nan
-from draftproof.kernels.device.sums import UNITS, filled_parts
-from draftproof.kernels.keyed.device.pick import UNSUMMED
+from draftproof.kernels.device.sums import UNITS
 
 
 @triton.jit
 def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, drawn, num_tiles, num_plain,
                 num_racers, vocab_size, draft, verdict, TILE: tl.constexpr, TILES: tl.constexpr, RACERS: tl.constexpr,
-                GROUP: tl.constexpr, KEY_SHIFT: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr, FILTERS: tl.constexpr, NODES: tl.constexpr, TREE: tl.constexpr,
+                GROUP: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+                FILTERS: tl.constexpr, SUMS: tl.constexpr, NODES: tl.constexpr, TREE: tl.constexpr,
                 PICKS: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests. Keeps drafted tokens while they equal the drawn ones. PICKS: no row has a filter, and rows are
     picked here.
@@ -35,105 +34,110 @@ def walk_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     parents = tl.load(draft[2] + first + node, mask=is_node, other=-1)
     # All rows of a chain up to the first that stops it are taken at once.
     follows = tl.load(draft[1] + first + node + 1, mask=node + 1 < num_rows, other=-2)
-    wait_for_previous(OVERLAP)
-    if PICKS:
-        tokens, faults, states = pick_unfiltered(scratch, first + node, inside, num_racers, vocab_size, RACERS)
-        if not is_raced(request, request_params):
-            tokens, faults, states = 0 * node - 1, 0 * node, tl.where(inside, LEFT, DRAWN)
-        tl.store(drawn[0] + first + node, tokens, mask=inside)
-        tl.store(drawn[1] + first + node, faults, mask=inside)
-        tl.store(drawn[2] + first + node, states, mask=inside)
-    else:
-        tokens = tl.load(drawn[0] + first + node, mask=inside, other=-1)
-        faults = tl.load(drawn[1] + first + node, mask=inside, other=0)
-        states = tl.load(drawn[2] + first + node, mask=inside, other=0)
-    if FILTERS:
-        # All that memory brings is asked for before any of it is used.
-        rows = first + node
-        num_parts = filled_parts(num_tiles, TILES, PARTS)
-        masses = (load_masses(drawn[4], rows, 0, inside, num_parts, PARTS),
-                  load_masses(drawn[4], rows, 1, inside, num_parts, PARTS),
-                  load_masses(drawn[4], rows, 2, inside, num_parts, PARTS))  # fmt: skip
-        contenders = (tokens, tl.load(drawn[5] + rows, mask=inside, other=-1),
-                      tl.load(drawn[6] + rows, mask=inside, other=-1))  # fmt: skip
-        first_mass = tl.load(drawn[4] + rows * (3 * PARTS), mask=inside, other=UNSUMMED)
-        wanted = tl.load(drawn[3] + rows, mask=inside, other=0.0)
-        off = NEAR_MASS * wanted
-        if HAS_SPECIAL:
-            off = tl.maximum(off, tl.load(drawn[8] + first + node, mask=inside, other=0.0))
-        summed = inside & (states == SUMMED)
-        states = tl.where(summed, LEFT, states)
-        # Rows that no walk was likely to come to.
-        summed = summed & (first_mass != UNSUMMED)
-        dropped = tl.full((NODES,), -1, tl.int32)
-        for rank in tl.static_range(2, -1, -1):
-            ranked = contenders[rank]
-            mass = tl.sum(masses[rank], 1).to(tl.float64)
-            kept = summed & (ranked >= 0) & (mass < wanted * UNITS)
-            tokens = tl.where(kept, ranked, tokens)
-            near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= off * UNITS)
-            states = tl.where(near, LEFT, tl.where(kept, DRAWN, states))
-            dropped = tl.where((dropped < 0) & summed & (kept == 0) & (near == 0), ranked, dropped)
-    emitted = tl.full((NODES,), -1, tl.int32)
-    path = tl.full((NODES,), -1, tl.int32)
-    num_accepted = tl.zeros((), tl.int32)
-    current = tl.zeros((), tl.int32)
-    fault = tl.zeros((), tl.int32)
-    going = tl.full((), 1, tl.int32)
-    while going > 0:
-        if not TREE:
-            current = tl.min(tl.where((follows != tokens) | (faults != 0) | (states == LEFT), node, NODES), 0)
-        if tl.max(tl.where(node == current, states, 0), 0) == LEFT:
-            row_index = first + current
-            tile_max = scratch[0] + row_index * TILES
-            tile = tl.arange(0, TILES)
-            largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
-            temperature = tl.load(request_params[0] + request)
-            last_dropped = tl.full((), -1, tl.int32)
-            if FILTERS:
-                last_dropped = tl.max(tl.where(node == current, dropped, -1), 0)
-            if PICKS:
-                if temperature == 0:
-                    faults = tl.where(node == current, health(largest), faults)
-            row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
-            if HAS_SPECIAL and FILTERS:
-                if is_loose(request, request_params):
-                    largest = largest_of_row(row, scratch[5] + row_index * TILES, tile_max,
-                                             (num_tiles, num_plain, vocab_size), TILES, GROUP, TILE, HAS_ALLOWED,
-                                             HAS_SPECIAL)  # fmt: skip
-                    faults = tl.where(node == current, health(largest), faults)
-            token = rescue(
-                row, noise_of(row_index, request, row_params, request_params),
-                scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
-                (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
-                 scratch[4] + row_index * (2 * RACERS)),
-                (num_tiles, num_plain, vocab_size), largest, scale_of(temperature), temperature,
-                tl.load(request_params[1] + request), tl.load(request_params[2] + request),
-                tl.load(request_params[3] + request), num_racers, last_dropped, RACERS, TILES, GROUP, TILE,
-                KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, FILTERS)  # fmt: skip
-            tokens = tl.where((node == current) & (faults == OK), token, tokens)
-            states = tl.where(node == current, 0, states)
-        elif TREE:
-            fault = tl.max(tl.where(node == current, faults, 0), 0)
-            token = tl.max(tl.where(node == current, tokens, -1), 0)
-            emitted = tl.where((node == num_accepted) & (fault == 0), token, emitted)
-            child = tl.min(tl.where(is_node & (parents == current) & (drafted == token), node, NODES), 0)
-            going = ((child < NODES) & (fault == 0)).to(tl.int32)
-            if going > 0:
-                path = tl.where(node == num_accepted, child, path)
-                num_accepted += 1
-                current = child
+    # Once for nothing while others run, so that the instructions are there when the rows are.
+    FIRST: tl.constexpr = 0 if OVERLAP else 1
+    for turn in range(FIRST, 2):
+        if turn == 1:
+            wait_for_previous(OVERLAP)
+        there = inside & (turn == 1)
+        if PICKS:
+            tokens, faults, states = pick_unfiltered(scratch, first + node, there, num_racers, vocab_size, RACERS)
+            if not is_raced(request, request_params):
+                tokens, faults, states = 0 * node - 1, 0 * node, tl.where(there, LEFT, DRAWN)
+            tl.store(drawn[0] + first + node, tokens, mask=there)
+            tl.store(drawn[1] + first + node, faults, mask=there)
+            tl.store(drawn[2] + first + node, states, mask=there)
         else:
-            going = tl.zeros((), tl.int32)
-            num_accepted = current
-            fault = tl.max(tl.where(node == current, faults, 0), 0)
-            emitted = tl.where((node < current) | ((node == current) & (fault == 0)), tokens, -1)
-            path = tl.where(node < current, node + 1, -1)
-    place = request * NODES + node
-    tl.store(verdict[0] + place, emitted)
-    tl.store(verdict[1] + place, path)
-    tl.store(verdict[2] + request, num_accepted)
-    tl.store(verdict[3] + request, fault)
+            tokens = tl.load(drawn[0] + first + node, mask=there, other=-1)
+            faults = tl.load(drawn[1] + first + node, mask=there, other=0)
+            states = tl.load(drawn[2] + first + node, mask=there, other=0)
+        dropped = tl.full((NODES,), -1, tl.int32)
+        if SUMS:
+            # All that memory brings is asked for before any of it is used.
+            rows = first + node
+            sums = scratch[11] + 4 * rows
+            masses = (tl.load(sums, mask=there, other=0), tl.load(sums + 1, mask=there, other=0),
+                      tl.load(sums + 2, mask=there, other=0))  # fmt: skip
+            num_summed = tl.load(sums + 3, mask=there, other=0)
+            contenders = (tokens, tl.load(drawn[4] + rows, mask=there, other=-1),
+                          tl.load(drawn[5] + rows, mask=there, other=-1))  # fmt: skip
+            wanted = tl.load(drawn[3] + rows, mask=there, other=0.0)
+            off = NEAR_MASS * wanted
+            if HAS_SPECIAL:
+                off = tl.maximum(off, tl.load(drawn[7] + rows, mask=there, other=0.0))
+            summed = inside & (states == SUMMED)
+            states = tl.where(summed, LEFT, states)
+            # Rows that no walk was likely to come to.
+            summed = summed & (num_summed > 0)
+            for rank in tl.static_range(2, -1, -1):
+                ranked = contenders[rank]
+                mass = masses[rank].to(tl.float64)
+                kept = summed & (ranked >= 0) & (mass < wanted * UNITS)
+                tokens = tl.where(kept, ranked, tokens)
+                near = summed & (ranked >= 0) & (tl.abs(mass - wanted * UNITS) <= off * UNITS)
+                states = tl.where(near, LEFT, tl.where(kept, DRAWN, states))
+                dropped = tl.where((dropped < 0) & summed & (kept == 0) & (near == 0), ranked, dropped)
+        emitted = tl.full((NODES,), -1, tl.int32)
+        path = tl.full((NODES,), -1, tl.int32)
+        num_accepted = tl.zeros((), tl.int32)
+        current = tl.zeros((), tl.int32)
+        fault = tl.zeros((), tl.int32)
+        going = tl.full((), 1, tl.int32)
+        while going > 0:
+            if not TREE:
+                current = tl.min(tl.where((follows != tokens) | (faults != 0) | (states == LEFT), node, NODES), 0)
+            if tl.max(tl.where(node == current, states, 0), 0) == LEFT:
+                row_index = first + current
+                tile_max = scratch[0] + row_index * TILES
+                tile = tl.arange(0, TILES)
+                largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
+                temperature = tl.load(request_params[0] + request)
+                last_dropped = tl.full((), -1, tl.int32)
+                if FILTERS:
+                    last_dropped = tl.max(tl.where(node == current, dropped, -1), 0)
+                if PICKS:
+                    if temperature == 0:
+                        faults = tl.where(node == current, health(largest), faults)
+                row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+                if HAS_SPECIAL and FILTERS:
+                    if is_loose(request, request_params):
+                        largest = largest_of_row(row, scratch[5] + row_index * TILES, tile_max,
+                                                 (num_tiles, num_plain, vocab_size), TILES, GROUP, TILE, HAS_ALLOWED,
+                                                 HAS_SPECIAL)  # fmt: skip
+                        faults = tl.where(node == current, health(largest), faults)
+                token = rescue(
+                    row, noise_of(row_index, request, row_params, request_params),
+                    scratch[5] + row_index * TILES, tile_max, scratch[1] + row_index * TILES,
+                    (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
+                     scratch[4] + row_index * (2 * RACERS)),
+                    (num_tiles, num_plain, vocab_size), largest, scale_of(temperature), temperature,
+                    tl.load(request_params[1] + request), tl.load(request_params[2] + request),
+                    tl.load(request_params[3] + request), num_racers, last_dropped, RACERS, TILES, GROUP, TILE,
+                    KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, FILTERS)  # fmt: skip
+                tokens = tl.where((node == current) & (faults == OK), token, tokens)
+                states = tl.where(node == current, 0, states)
+            elif TREE:
+                fault = tl.max(tl.where(node == current, faults, 0), 0)
+                token = tl.max(tl.where(node == current, tokens, -1), 0)
+                emitted = tl.where((node == num_accepted) & (fault == 0), token, emitted)
+                child = tl.min(tl.where(is_node & (parents == current) & (drafted == token), node, NODES), 0)
+                going = ((child < NODES) & (fault == 0)).to(tl.int32)
+                if going > 0:
+                    path = tl.where(node == num_accepted, child, path)
+                    num_accepted += 1
+                    current = child
+            else:
+                going = tl.zeros((), tl.int32)
+                num_accepted = current
+                fault = tl.max(tl.where(node == current, faults, 0), 0)
+                emitted = tl.where((node < current) | ((node == current) & (fault == 0)), tokens, -1)
+                path = tl.where(node < current, node + 1, -1)
+        if turn == 1:
+            place = request * NODES + node
+            tl.store(verdict[0] + place, emitted)
+            tl.store(verdict[1] + place, path)
+            tl.store(verdict[2] + request, num_accepted)
+            tl.store(verdict[3] + request, fault)
 
 
 @triton.jit
@@ -153,14 +157,5 @@ def pick_unfiltered(scratch, rows, inside, num_racers, vocab_size, RACERS: tl.co
     close = tl.max((there & (ids != winners[:, None]) & (scores >= floor)).to(tl.int32), 1)
     unseen = tl.max((thirds >= floor).to(tl.int32), 1)
     healthy = faults == OK
-    states = tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)
+    states = tl.where(inside & healthy & (close + unseen > 0), LEFT, DRAWN)
     return tl.where(healthy, winners, -1), faults, states
-
-
-@triton.jit
-def load_masses(masses, rows, rank, inside, num_parts, PARTS: tl.constexpr):
-    """[NODES, PARTS] int64: what the parts weigh before rows' contenders of one rank, in units of 2^-40; 0 for parts
-    from `num_parts` on."""
-    part = tl.arange(0, PARTS)[None, :]
-    place = (rows[:, None] * 3 + rank) * PARTS + part
-    return tl.load(masses + place, mask=inside[:, None] & (part < num_parts), other=0)
