@@ -34,6 +34,35 @@ def check_tiles_of_four_groups(kernels):
     draws_as_the_reference(kernels, logits[:, :9000].contiguous(), params)
 
 
+def check_more_tiles_than_lanes(kernels):
+    """Forty tiles of which 34 hold the likeliest tokens, and some of these two."""
+    num_rows, vocab_size = 3, 40 * 256
+    logits = logits_of(num_rows, vocab_size, spread=0.5)
+    for row in range(num_rows):
+        logits[row, 37 + row : 35 * 256 : 256] += 8.0
+        logits[row, 900 + row : 9 * 256 : 512] += 8.0
+    rows = kernels.Rows.of_drafts([5] * num_rows, [[]] * num_rows, device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams(top_k=34, top_p=0.9)] * num_rows, range(num_rows), device=DEVICE)
+    kernel = kernels.KeyedKernel(logits, rows, vocab_size, tile=256)
+    token_ids = kernel(logits, rows, requests).token_ids[:, 0].tolist()
+    assert token_ids == reference.draw(logits, rows, requests, vocab_size).tolist()
+
+
+def check_special_tokens_of_many_rows(kernels):
+    """More rows than have their special tokens gathered before anything is read."""
+    vocab_size, count, down = 128, 67, -90.0
+    logits = logits_of(count, vocab_size, spread=1.0)
+    favourites = logits[0].topk(3).indices.tolist()
+    changed = logits.clone()
+    changed[:, favourites] = (changed[:, favourites].float() + down).to(changed.dtype)
+    params = SamplingParams(logit_bias=dict.fromkeys(favourites, down), top_k=2)
+    rows = kernels.Rows.of_drafts(list(range(count)), [[]] * count, device=DEVICE)
+    requests = kernels.Requests.of([params] * count, range(count), device=DEVICE, changed=True)
+    changes = kernels.Changes.of([params] * count, [[]] * count, [[]] * count, device=DEVICE)
+    verdict = kernels.verify_keyed(logits, rows, requests, changes=changes)
+    assert verdict.token_ids[:, 0].tolist() == reference.draw(changed, rows, requests, vocab_size).tolist()
+
+
 def check_near_ties_of_lists(kernels):
     """Two tokens whose scores float32 can't tell apart, in one lane of a list and in two; the higher id wins."""
     vocab_size, num_rows = 256, 12

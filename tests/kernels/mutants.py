@@ -91,21 +91,14 @@ MUTANTS = {
         "device/boundary.py", 'tl.where(enough, unordered(low << 16), -float("inf"))', "unordered(low << 16)",
         checks.check_top_k_top_p
     ),
-    "the exceptions' groups unread": Mutant(
-        "device/exceptions.py",
-        "coarse(of_group))",
-        'coarse(of_group - float("inf")))',
-        change_checks.check_penalties,
-    ),
     "the last contender that is kept": Mutant(
-        "keyed/triton.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
+        "keyed/device/walk.py", "tl.static_range(2, -1, -1)", "tl.static_range(0, 3)", checks.check_top_p
     ),
     "the second contender's mass for the first's": Mutant(
-        "device/sums.py", "tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))",
-        "tl.store(part_mass + part, tl.sum(tl.sum(mass1, 1), 0))", checks.check_top_p
+        "device/sums.py", "tl.full((4,), 1, tl.int64), mass0)", "tl.full((4,), 1, tl.int64), mass1)", checks.check_top_p
     ),
     "the first contender's logit for the second's": Mutant(
-        "keyed/triton.py", "(tl.load(z + 1), tl.load(drawn[5]", "(tl.load(z), tl.load(drawn[5]",
+        "keyed/device/sum.py", "(tl.load(z + 1), tl.load(drawn[4]", "(tl.load(z), tl.load(drawn[4]",
         checks.check_top_p_of_many_rows,
     ),
     "equal logits of later tiles counted before a contender": Mutant(
@@ -125,7 +118,7 @@ MUTANTS = {
         "device/draw.py", "(own > (1.00001 - top_p) * total)", "(own > -1.0)", checks.check_top_p
     ),
     "near ties of masses left to float32": Mutant(
-        "keyed/triton.py", "tl.abs(mass - wanted * UNITS) <=", "tl.abs(mass - wanted * UNITS) <= -1.0 -",
+        "keyed/device/walk.py", "tl.abs(mass - wanted * UNITS) <=", "tl.abs(mass - wanted * UNITS) <= -1.0 -",
         checks.check_top_p_near_ties,
     ),
     "a near tie against a float32 total": Mutant(
@@ -136,40 +129,41 @@ MUTANTS = {
         "device/draw.py", "unseen = tl.max((thirds >= floor).to(tl.int32), 0)", "unseen = 0", checks.check_top_p
     ),
     "one part of a mass": Mutant(
-        "keyed/triton.py",
-        "mass = tl.sum(masses[rank], 1).to(tl.float64)",
-        "mass = tl.min(masses[rank], 1).to(tl.float64)",
+        "device/sums.py",
+        'tl.atomic_add(masses + place, added, mask=added != 0, sem="relaxed")',
+        "tl.store(masses + place, added, mask=added != 0)",
         checks.check_top_p,
     ),
     "a NaN passed over": Mutant(
         "device/draw.py", "bad = (largest != largest) |", "bad = (largest != largest) &", checks.check_faults
     ),
     "masks not read": Mutant(
-        "device/rows.py",
+        "device/bits.py",
         "bits = tl.load(row[1] + eighth, mask=inside, other=0).to(tl.int32)",
         "pass",
         change_checks.check_masks,
     ),
     "a token after a miss": Mutant(
-        "keyed/triton.py",
+        "keyed/device/walk.py",
         "((node == current) & (fault == 0)), tokens, -1)",
         "((node == current + 1) | ((node == current) & (fault == 0))), tokens, -1)",
         checks.check_chain,
     ),
     "a bad row's token": Mutant(
-        "keyed/triton.py", "(follows != tokens) | (faults != 0) |", "(follows != tokens) |", checks.check_chain_fault
+        "keyed/device/walk.py", "(follows != tokens) | (faults != 0) |", "(follows != tokens) |",
+        checks.check_chain_fault,
     ),
     "greedy rows raced where there should be none": Mutant(
-        "keyed/triton.py", "if not is_raced(request, request_params):", "if num_rows < 0:",
+        "keyed/device/walk.py", "if not is_raced(request, request_params):", "if num_rows < 0:",
         checks.check_greedy_beside_a_hint,
     ),
     "near ties that a walk picks": Mutant(
-        "keyed/triton.py", "tl.where(healthy & (close + unseen > 0), LEFT, DRAWN)",
-        "tl.where(healthy & (close + unseen > 2), LEFT, DRAWN)",
+        "keyed/device/walk.py", "tl.where(inside & healthy & (close + unseen > 0), LEFT, DRAWN)",
+        "tl.where(inside & healthy & (close + unseen > 2), LEFT, DRAWN)",
         checks.check_near_ties,
     ),
     "a child of another parent": Mutant(
-        "keyed/triton.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
+        "keyed/device/walk.py", "(parents == current) & (drafted == token)", "(drafted == token)", checks.check_tree
     ),
     "siblings counted": Mutant(
         "device/exceptions.py", "((ids == other) & above)", "((ids == other) & (node < num_nodes))",
@@ -185,13 +179,13 @@ MUTANTS = {
         change_checks.check_penalties,
     ),
     "special tokens raced twice": Mutant(
-        "device/rows.py",
+        "device/bits.py",
         "bits = bits & ~tl.load(row[2] + special_at(eighth), mask=inside, other=0).to(tl.int32)",
         "pass",
         change_checks.check_penalised_favourite,
     ),
     "the special tokens of another lane": Mutant(
-        "device/rows.py", "bits = tl.load(words + tile * (SLOTS // 2) + lane,",
+        "device/bits.py", "bits = tl.load(words + tile * (SLOTS // 2) + lane,",
         "bits = tl.load(words + tile * (SLOTS // 2) + (lane ^ 1),",
         change_checks.check_changed_lanes
     ),
@@ -200,7 +194,7 @@ MUTANTS = {
         change_checks.check_law_of_changed_lanes
     ),
     "a mask's first group for all": Mutant(
-        "device/rows.py", "group * (SLOTS // 8) + lane // 4", "lane // 4", change_checks.check_changed_lanes
+        "device/bits.py", "group * (SLOTS // 8) + lane // 4", "lane // 4", change_checks.check_changed_lanes
     ),
     "a seen token that isn't looked for among the drafts": Mutant(
         "device/exceptions_kernel.py", "4 * counts + 2 * is_drafted + 1", "4 * counts + 1",
@@ -271,15 +265,15 @@ MUTANTS = {
         "device/request.py", "(least == -float(\"inf\"))", "(least < 1.0)", change_checks.check_penalised_tiles
     ),
     "a row whose tokens are all taken out by bias": Mutant(
-        "keyed/triton.py",
+        "keyed/device/walk.py",
         """HAS_SPECIAL)  # fmt: skip
-                    faults = tl.where(node == current, health(largest), faults)""",
+                        faults = tl.where(node == current, health(largest), faults)""",
         """HAS_SPECIAL)  # fmt: skip
-                    pass""",
+                        pass""",
         change_checks.check_nothing_left,
     ),
     "a row that is searched below a special token's logit": Mutant(
-        "keyed/triton.py", "                if is_loose(request, request_params):", "                if False:",
+        "keyed/device/walk.py", "                if is_loose(request, request_params):", "                if False:",
         change_checks.check_penalised_tiles,
     ),
 }  # fmt: skip

@@ -26,8 +26,8 @@ def check_rows_that_no_walk_was_likely_to_come_to(kernels):
         verdict = kernel(logits, rows, requests)
         expected = [tokens if index != 2 else [tokens[0], -1, -1, -1] for index, tokens in enumerate(own)]
         assert verdict.token_ids.tolist() == expected
-        first_masses = kernel._drawn[4].view(count, length + 1, 3, -1)[:, :, 0, 0]
-        was_summed = first_masses >= 0
+        num_summed = kernel._scratch[11].view(count, length + 1, 4)[:, :, 3]
+        was_summed = num_summed > 0
         assert not was_summed[2, 1:].any()
         assert 0 < int(was_summed[:, 1:].sum()) < (count - 1) * length
 

@@ -157,14 +157,10 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, KEY_SHIFT: t
             num_kept = tl.minimum(tl.maximum((goal - before + one - 1) // one, 1), num_tied.to(tl.int64)).to(tl.int32)
             kept = before + num_kept.to(tl.int64) * one
         if num_kept < num_tied:
-            first, last = tl.full((), 0, tl.int32), id_bound
-            while first < last:
-                middle = (first + last) >> 1
-                if tl.sum((tied & (ids <= middle)).to(tl.int32), 0) >= num_kept:
-                    last = middle
-                else:
-                    first = middle + 1
-            id_bound = first
+            # Few are tied.
+            id_bound = tl.full((), -1, tl.int32)
+            for _ in range(0, num_kept):
+                id_bound = tl.min(tl.where(tied & (ids > id_bound), ids, vocab_size), 0)
     mass = kept.to(tl.float64) * UNIT
     return value_of(bound, KEY_SHIFT), id_bound, mass
 
@@ -266,7 +262,7 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
     start, most = tl.full((), 0.0, tl.float32), tl.full((), 0.0, tl.float32)
     while short > 0:
         start = tl.maximum(least, kth_tile_max(tile_max, shape[0], wanted, TILES))
-        num_listed = list_tiles(tiles, tile_max, shape[0], start, TILES)
+        num_listed = list_tiles(tiles, tile_max, shape[1], start, TILES)
         num_groups = list_groups(tiles, num_listed, group_max, groups, start, LIST)
         num_found = tl.full((), LIST + 1, tl.int32)
         if num_groups <= LIST:

@@ -43,20 +43,32 @@ def masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES: tl.constexp
     inside = tile < num_tiles
     reach = tl.load(tile_max + tile, mask=inside, other=-float("inf"))
     mass = tl.load(tile_mass + tile, mask=inside, other=0.0)
-    lowered = tl.exp2(level(reach, scale) - level(largest, scale))
-    return reach, tl.where(reach > -float("inf"), mass.to(tl.float64) * lowered.to(tl.float64), 0.0)
+    return reach, lowered(reach, mass, scale, largest)
 
 
 @triton.jit
-def contender(racers, num_racers, z_bound, id_bound, vocab_size, RACERS: tl.constexpr):
-    """(id, logit, unsure) of the best racer that ranks before the bound; unsure: another may be as good, or unseen."""
-    place = tl.arange(0, 2 * RACERS)
+def lowered(reach, masses, scale, largest):
+    """Masses of tiles of maxima `reach`, relative to the row's level in place of their own, in float64."""
+    factor = tl.exp2(level(reach, scale) - level(largest, scale))
+    return tl.where(reach > -float("inf"), masses.to(tl.float64) * factor.to(tl.float64), 0.0)
+
+
+@triton.jit
+def load_racers(racers, num_racers, RACERS: tl.constexpr):
+    """(scores, ids, logits [2 RACERS] of the two best of a row's splits, scores [RACERS] of their thirds)."""
+    place, split = tl.arange(0, 2 * RACERS), tl.arange(0, RACERS)
     inside = place % RACERS < num_racers
-    scores = tl.load(racers[0] + place, mask=inside, other=-float("inf"))
-    ids = tl.load(racers[1] + place, mask=inside, other=0)
-    z = tl.load(racers[2] + place, mask=inside, other=-float("inf"))
-    split = tl.arange(0, RACERS)
-    thirds = tl.load(racers[0] + 2 * RACERS + split, mask=split < num_racers, other=-float("inf"))
+    return (tl.load(racers[0] + place, mask=inside, other=-float("inf")),
+            tl.load(racers[1] + place, mask=inside, other=0),
+            tl.load(racers[2] + place, mask=inside, other=-float("inf")),
+            tl.load(racers[0] + 2 * RACERS + split, mask=split < num_racers, other=-float("inf")))  # fmt: skip
+
+
+@triton.jit
+def contender(racing, z_bound, id_bound, vocab_size):
+    """(id, logit, unsure) of the best of `load_racers` that ranks before the bound; unsure: another may be as good, or
+    unseen."""
+    scores, ids, z, thirds = racing
     alive = above(z, ids, z_bound, id_bound) & (scores > -float("inf"))
     best = highest(tl.where(alive, scores, -float("inf")))
     winner = tl.min(tl.where(alive & (scores == best), ids, vocab_size), 0)
@@ -68,13 +80,13 @@ def contender(racers, num_racers, z_bound, id_bound, vocab_size, RACERS: tl.cons
 
 
 @triton.jit
-def surely_kept(tile_max, tile_mass, num_tiles, scale, top, largest, top_p, z, TILES: tl.constexpr):
-    """(whether bounds show that a token of logit z is kept by top-p, the mass that top-p wants).
+def surely_kept(reach, masses, scale, top, top_p, z):
+    """Of tiles' maxima and masses: (whether bounds show that a token of logit z is kept by top-p, the mass that top-p
+    wants).
 
     The mass before a token is at most the whole less its own, and at most that of the tiles that reach its logit. Both
     bounds leave a margin for the rounding of float32 sums.
     """
-    reach, masses = masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES)
     total = tl.sum(masses, 0)
     needed = top_p * total
     own = tl.exp2(tl.fma(z, scale, -top)).to(tl.float64)
@@ -112,20 +124,20 @@ def draw_of_list(list_z, list_ids, num_found, z_bound, id_bound, noise, scale, t
 
 
 @triton.jit
-def next_contender(token, z, unsure, racers, num_racers, vocab_size, RACERS: tl.constexpr):
+def next_contender(token, z, unsure, racing, vocab_size):
     """The contender that ranks before (token, z); unsure if it is, or if that one was."""
-    other, other_z, doubt = contender(racers, num_racers, z, token, vocab_size, RACERS)
+    other, other_z, doubt = contender(racing, z, token, vocab_size)
     unsure = unsure | doubt
     return tl.where(unsure, token, other), tl.where(unsure, z, other_z), unsure
 
 
 @triton.jit
-def pick_raced(tile_max, tile_mass, racers, special, shape, largest, scale, top, top_p, num_racers,
-               RACERS: tl.constexpr, TILES: tl.constexpr, TOP_P: tl.constexpr,
+def pick_raced(reach, masses, racing, special, shape, largest, scale, top, top_p, TOP_P: tl.constexpr,
                HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """(tokens, their logits, state, mass that top-p wants, what it may be off by, what masses are relative to) of a row
-    that was raced over all its tokens. special: (its special tokens' logits before any change, how many there are)."""
-    winner, z, unsure = contender(racers, num_racers, -float("inf"), shape[2] + 1, shape[2], RACERS)
+    that was raced over all its tokens. reach, masses: its tiles'. racing: of `load_racers`. special: (its special
+    tokens' logits before any change, how many there are)."""
+    winner, z, unsure = contender(racing, -float("inf"), shape[2] + 1, shape[2])
     needed, doubt = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
     state = tl.where(unsure, LEFT, DRAWN)
     none = tl.full((), -1, tl.int32)
@@ -133,30 +145,30 @@ def pick_raced(tile_max, tile_mass, racers, special, shape, largest, scale, top,
     z1, z2 = z, z
     if TOP_P:
         if (top_p < 1.0) & (unsure == 0):
+            shares = lowered(reach, masses, scale, largest)
             if HAS_SPECIAL:
-                reach, masses = masses_of(tile_max, tile_mass, shape[0], scale, largest, TILES)
-                kept, needed, doubt, most = surely_kept_loosely(reach, masses, special[0], special[1], scale, top,
+                kept, needed, doubt, most = surely_kept_loosely(reach, shares, special[0], special[1], scale, top,
                                                                 top_p, z)  # fmt: skip
-                known = best_known(racers, num_racers, RACERS)
+                known = best_known(racing)
                 needed, doubt, holds = rescaled(needed, doubt, most, largest, known, scale)
                 largest = known
             else:
-                kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
+                kept, needed = surely_kept(reach, shares, scale, top, top_p, z)
                 holds = tl.full((), True, tl.int1)
             if not kept:
                 state = tl.where(holds, SUMMED, LEFT)
-                token1, z1, unsure1 = next_contender(winner, z, unsure, racers, num_racers, shape[2], RACERS)
-                token2, z2, unsure2 = next_contender(token1, z1, unsure1, racers, num_racers, shape[2], RACERS)
+                token1, z1, unsure1 = next_contender(winner, z, unsure, racing, shape[2])
+                token2, z2, unsure2 = next_contender(token1, z1, unsure1, racing, shape[2])
                 second, third = tl.where(unsure1, -1, token1), tl.where(unsure2, -1, token2)
     return (winner, second, third), (z, z1, z2), state, needed, doubt, largest
 
 
 @triton.jit
-def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, special, list_z, list_ids, shape, largest,
-         scale, temperature, k, top_p, min_score, num_racers, part, RACERS: tl.constexpr, TILES: tl.constexpr,
-         TILE: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-         HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, TOP_P: tl.constexpr,
-         LISTS: tl.constexpr, LOOSE: tl.constexpr):  # fmt: skip
+def pick(row, noise, tiles, tile_max, reach, masses, group_max, groups, racing, special, list_z, list_ids, shape,
+         largest, scale, temperature, k, top_p, min_score, part, TILES: tl.constexpr, TILE: tl.constexpr,
+         LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+         PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
+         LOOSE: tl.constexpr):  # fmt: skip
     """(three tokens, their logits, state, and the last three as in `pick_raced`) of a healthy row; part: which of its
     programs asks.
 
@@ -178,8 +190,7 @@ def pick(row, noise, tiles, tile_max, tile_mass, group_max, groups, racers, spec
             tokens = (winner, none, none)
     elif (k == 0) & (min_score == -float("inf")):
         tokens, logits, state, needed, doubt, largest = pick_raced(
-            tile_max, tile_mass, racers, special, shape, largest, scale, top, top_p, num_racers, RACERS, TILES, TOP_P,
-            HAS_SPECIAL)  # fmt: skip
+            reach, masses, racing, special, shape, largest, scale, top, top_p, TOP_P, HAS_SPECIAL)  # fmt: skip
     elif LISTS:
         if part == 0:
             z_bound, id_bound, kept_mass, num_found, largest = keep_by_list(
@@ -231,7 +242,7 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
         num_listed = list_tiles(tiles, tile_max, shape[0], largest, TILES)
         winner = first_at(row, tiles, num_listed, shape, largest, GROUP, TILE, HAS_ALLOWED, HAS_SPECIAL)
     while going > 0:
-        winner, z, unsure = contender(racers, num_racing, z_bound, id_bound, shape[2], RACERS)
+        winner, z, unsure = contender(load_racers(racers, num_racing, RACERS), z_bound, id_bound, shape[2])
         if unsure:
             num_listed = list_tiles(tiles, tile_max, shape[0], z_bound, TILES)
             best, winner, z, second = race_above(row, tiles, num_listed, shape, noise, scale, z_bound, id_bound, GROUP,
@@ -242,7 +253,8 @@ def rescue(row, noise, tiles, tile_max, tile_mass, racers, shape, largest, scale
         going = tl.zeros((), tl.int32)
         if FILTERS:
             if top_p < 1.0:
-                kept, needed = surely_kept(tile_max, tile_mass, shape[0], scale, top, largest, top_p, z, TILES)
+                reach, masses = masses_of(tile_max, tile_mass, shape[0], scale, largest, TILES)
+                kept, needed = surely_kept(reach, masses, scale, top, top_p, z)
                 if HAS_SPECIAL:
                     kept = tl.full((), False, tl.int1)  # masses hold special tokens'
                 if not kept:

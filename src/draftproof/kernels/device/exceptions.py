@@ -3,21 +3,22 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import has_bit
 from draftproof.kernels.device.noise import field_at, score
-from draftproof.kernels.device.race import SLOTS, nothing_found, ranked
-from draftproof.kernels.device.rows import coarse, has_bit, level, max_or_nan
+from draftproof.kernels.device.race import nothing_found, ranked
+from draftproof.kernels.device.rows import level, max_or_nan
 
 PART = tl.constexpr(128)  # tokens that are processed at once
 
 
 @triton.jit
 def read_exceptions(row, row_index, request, exceptions, noise, scale, races, tiles, vocab_size, TILE: tl.constexpr,
-                    HAS_ALLOWED: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr, GROUPS: tl.constexpr,
+                    HAS_ALLOWED: tl.constexpr, RACE: tl.constexpr, MASS: tl.constexpr,
                     plain=0, PLAIN: tl.constexpr = False):  # fmt: skip
     """(what is found among a row's special tokens, whether one is NaN); writes their logits, and their tiles' numbers.
 
-    exceptions: see request.py. tiles: where the first of their tiles has its (maximum, mass, groups' maxima).
-    races, and what is written under MASS and GROUPS: as in `read_split`. PLAIN: their logits before any change are
+    exceptions: see request.py. tiles: where the first of their tiles has its (maximum, mass).
+    races, and what is written under MASS: as in `read_split`. PLAIN: their logits before any change are
     written to `plain` (device/loose.py).
     """
     found = nothing_found()
@@ -50,10 +51,6 @@ def read_exceptions(row, row_index, request, exceptions, noise, scale, races, ti
         largest = max_or_nan(z)
         faulty = faulty | (largest != largest)
         tl.store(tiles[0] + chunk, largest)
-        if GROUPS:
-            if races == 0:
-                of_group = tl.max(tl.max(tl.reshape(z, (TILE // (4 * SLOTS), SLOTS, 4)), 2), 0)
-                tl.store(tiles[2] + chunk * SLOTS + tl.arange(0, SLOTS), coarse(of_group))
         if MASS:
             tl.store(tiles[1] + chunk, tl.sum(tl.exp2(tl.fma(z, scale, -level(largest, scale))), 0))
     return found, faulty

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import special_at
 from draftproof.kernels.device.overlap import let_next_begin
-from draftproof.kernels.device.rows import special_at
 
 
 @triton.jit

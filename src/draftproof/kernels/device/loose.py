@@ -48,12 +48,9 @@ def surely_kept_loosely(reach, masses, plain, num_entries, scale, top, top_p, z)
 
 
 @triton.jit
-def best_known(racers, num_racers, RACERS: tl.constexpr):
+def best_known(racing):
     """The largest logit among a row's racers: a token that is there, to which masses are relative."""
-    place = tl.arange(0, 2 * RACERS)
-    scores = tl.load(racers[0] + place, mask=place % RACERS < num_racers, other=-float("inf"))
-    z = tl.load(racers[2] + place, mask=scores > -float("inf"), other=-float("inf"))
-    return highest(z)
+    return highest(tl.where(racing[0] > -float("inf"), racing[2], -float("inf")))
 
 
 @triton.jit

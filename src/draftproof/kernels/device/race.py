@@ -8,8 +8,9 @@ the last tile the likeliest token of each slot's best quad is scored, then all o
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import plain_only
 from draftproof.kernels.device.noise import SHIFT, philox4, score, screened
-from draftproof.kernels.device.rows import highest, larger, load_quads, plain_only, quads_of
+from draftproof.kernels.device.rows import highest, larger, load_quads, quads_of
 
 SLOTS = tl.constexpr(64)
 QUADS = tl.constexpr(32)  # of one slot that are scored together: one a lane

@@ -8,8 +8,9 @@ A row is as in rows.py; its law is (scale, level, z_bound, id_bound, share / mas
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import has_bit, is_special
 from draftproof.kernels.device.noise import exact_score, field_at, nearness, philox4, score
-from draftproof.kernels.device.rows import above, has_bit, is_special, load_places, load_tiles
+from draftproof.kernels.device.rows import above, load_places, load_tiles
 
 POINT = tl.constexpr(0)
 LOGITS = tl.constexpr(1)

@@ -8,23 +8,11 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.before import mass_of, store_masses
+from draftproof.kernels.device.bits import bits_of_quads, lanes_of_words, only, special_of_tile
 from draftproof.kernels.device.noise import philox4, screened
 from draftproof.kernels.device.overlap import wait_for_previous
 from draftproof.kernels.device.race import SLOTS, empty_slots, entered, finished, nothing_found
-from draftproof.kernels.device.rows import (
-    bits_of_quads,
-    coarse,
-    lanes_of_words,
-    larger,
-    level,
-    load_packed,
-    load_quads,
-    max_or_nan,
-    only,
-    quads_of,
-    special_of_tile,
-    unpack,
-)
+from draftproof.kernels.device.rows import coarse, larger, level, load_packed, load_quads, max_or_nan, quads_of, unpack
 
 NONE = tl.constexpr(0)
 FEW = tl.constexpr(1)

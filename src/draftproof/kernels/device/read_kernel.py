@@ -9,6 +9,8 @@ from draftproof.kernels.device.race import SLOTS
 from draftproof.kernels.device.read import first_of_split, read_split, store_found
 from draftproof.kernels.device.request import is_loose, is_raced, noise_of, row_of, scale_of
 
+AHEAD = tl.constexpr(64)  # rows whose special tokens are gathered before any of their tiles is read
+
 
 @triton.jit
 def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions, scratch, num_plain,
@@ -28,6 +30,8 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
     if SUMS:
         if tl.program_id(0) == 0:
             tl.store(scratch[10], 0)
+        if split == 0:
+            tl.store(scratch[11] + 4 * row_index + tl.arange(0, 4), tl.zeros((4,), tl.int64))
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request = tl.load(row_params[0] + row_index)
@@ -46,9 +50,8 @@ def read_kernel(logits, quads, stride, quad_stride, row_params, request_params, 
             wait_for_previous(OVERLAP)
             found, faulty = read_exceptions(
                 row, row_index, request, exceptions, noise, scale, races,
-                (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS), vocab_size, TILE,
-                HAS_ALLOWED, RACE, MASS, GROUPS, scratch[-1] + row_index.to(tl.int64) * exceptions[2],
-                LOOSE & MASS)  # fmt: skip
+                (tile_max + num_plain, tile_mass + num_plain), vocab_size, TILE, HAS_ALLOWED, RACE, MASS,
+                scratch[-1] + row_index.to(tl.int64) * exceptions[2], LOOSE & MASS)  # fmt: skip
     if RACE:
         store_found(found, faulty, (scratch[2] + row_index * (3 * RACERS), scratch[3] + row_index * (2 * RACERS),
                                     scratch[4] + row_index * (2 * RACERS)), split, RACERS)  # fmt: skip
@@ -67,11 +70,20 @@ def split_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr):
 def place_of(program, num_plain_splits, HAS_SPECIAL: tl.constexpr, BESIDE: tl.constexpr):
     """(row, split) that a program reads. The exceptions' splits come last: short ones, which wait for nothing then.
 
-    BESIDE: each comes before its row's others instead, and what it gathers is on its way to them.
+    BESIDE: each comes AHEAD rows before its own instead, which finds in the cache what was gathered.
     """
     if BESIDE:
         num_splits = num_plain_splits + 1
-        row_index, split = program // num_splits, split_of(program % num_splits, num_plain_splits, HAS_SPECIAL)
+        num_rows = tl.num_programs(0) // num_splits
+        ahead = tl.minimum(AHEAD, num_rows)
+        at = program - ahead
+        row_index, split = at // num_splits, split_of(at % num_splits, num_plain_splits, HAS_SPECIAL)
+        row_index = tl.where(split == num_plain_splits, row_index + ahead, row_index)
+        beyond = at - (num_rows - ahead) * num_splits
+        if beyond >= 0:
+            row_index, split = num_rows - ahead + beyond // num_plain_splits, beyond % num_plain_splits
+        if at < 0:
+            row_index, split = program, num_plain_splits
     else:
         row_index, split = program // num_plain_splits, program % num_plain_splits
         if HAS_SPECIAL:

@@ -1,4 +1,4 @@
-"""The masses of a row's tokens that rank before its contenders, summed by parts of the row."""
+"""The masses of a row's tokens that rank before its contenders, summed by parts of the row, which add them up."""
 
 import triton
 import triton.language as tl
@@ -15,10 +15,10 @@ def filled_parts(num_tiles, TILES: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_mass, TILES: tl.constexpr,
+def add_masses_of_part(row, tile_max, part, shape, scale, top, bounds, masses, TILES: tl.constexpr,
                          GROUP: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                          HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """Writes one part's masses of tokens that rank before each of three bounds, in units of 2^-40.
+    """Adds to `masses` [4] one part's of tokens that rank before each of three bounds, in units of 2^-40, and one part.
 
     bounds: ((logit, id), (logit, id), (logit, id)), the later ones never ranking after the earlier ones.
     Integers, so that the sum over parts is the same however many they are: a row's token must not depend on how many
@@ -29,14 +29,12 @@ def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_ma
     mass0 = tl.zeros((GROUP, TILE // 8), tl.int64)
     mass1, mass2 = mass0, mass0
     within = tl.arange(0, GROUP)
-    coming = bits_of_tiles(row, first + within, shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
-    for start in tl.range(first, last, GROUP, num_stages=4):
-        # Three more tiles are on their way while one is weighed; nearly all are asked for.
+    coming = coming_tiles(row, tile_max, first + within, last, shape, TILE, HAS_ALLOWED, HAS_SPECIAL)
+    for start in range(first, last, GROUP):
+        # The next tiles are on their way while these are weighed; nearly all are asked for.
         tile = start + within
-        reach = tl.load(tile_max + tile, mask=tile < last, other=-float("inf"))
-        logits = logits_of_tiles(row, tl.where(tile < last, tile, shape[0]), shape[2], TILE)
-        allowed, special = coming
-        coming = bits_of_tiles(row, tile + GROUP, shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+        reach, logits, allowed, special = coming
+        coming = coming_tiles(row, tile_max, tile + GROUP, last, shape, TILE, HAS_ALLOWED, HAS_SPECIAL)
         most = tl.max(reach, 0)
         if most >= bounds[0][0]:
             z, ids = tiles_of_loaded(row, tile, (logits, allowed, special), shape[0], shape[1], shape[2], TILE,
@@ -50,9 +48,28 @@ def store_masses_of_part(row, tile_max, part, shape, scale, top, bounds, part_ma
                 mass1 += units_before(weights, z, ids, bounds[1], start, shape[1], GROUP, TILE)
                 if most >= bounds[2][0]:
                     mass2 += units_before(weights, z, ids, bounds[2], start, shape[1], GROUP, TILE)
-    tl.store(part_mass + part, tl.sum(tl.sum(mass0, 1), 0))
-    tl.store(part_mass + PARTS + part, tl.sum(tl.sum(mass1, 1), 0))
-    tl.store(part_mass + 2 * PARTS + part, tl.sum(tl.sum(mass2, 1), 0))
+    place = tl.arange(0, 4)
+    mass0, mass1, mass2 = tl.reduce(tl.reduce((mass0, mass1, mass2), 1, added_up), 0, added_up)
+    added = tl.where(place == 3, tl.full((4,), 1, tl.int64), mass0)
+    added = tl.where(place == 1, mass1, tl.where(place == 2, mass2, added))
+    tl.atomic_add(masses + place, added, mask=added != 0, sem="relaxed")
+
+
+@triton.jit
+def coming_tiles(row, tile_max, tile, last, shape, TILE: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                 HAS_SPECIAL: tl.constexpr):  # fmt: skip
+    """(maxima, logits, allowed bits, special bits) of tiles [G], as memory holds them; of none from `last` on."""
+    inside = tile < last
+    reach = tl.load(tile_max + tile, mask=inside, other=-float("inf"))
+    tile = tl.where(inside, tile, shape[0])
+    allowed, special = bits_of_tiles(row, tile, shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+    return reach, logits_of_tiles(row, tile, shape[2], TILE), allowed, special
+
+
+@triton.jit
+def added_up(a0, a1, a2, b0, b1, b2):
+    """Three sums at once."""
+    return a0 + b0, a1 + b1, a2 + b2
 
 
 @triton.jit

@@ -16,8 +16,9 @@ from draftproof.kernels.verdict import KernelVerdict
 _SUM_WARPS: Final = 4  # of programs that sum a part of a row; others have one
 _SUM_TOKENS: Final = 1024  # looked at together
 _SUM_PROGRAMS: Final = 2048  # where rows are picked and summed by one launch
-_SUM_PARTS: Final = 16  # of rows of which few are summed
-_SUMMERS: Final = 4096  # programs that sum rows of which few are summed, at most
+_SUM_PARTS: Final = (16, 64)  # of rows of which few are summed: of many rows, and of few
+_SUMMED: Final = 8192  # parts of all rows, where rows are neither many nor few
+_SUMMERS: Final = 2112  # programs that sum rows of which few are summed, at most: four warps, launched at 4 ns each
 _AT_ONCE: Final = 16  # rows that are picked and summed by one launch; of more, few are summed
 _WALK_WARPS: Final = 8
 _READERS: Final = 4864  # programs of one warp, some more than 132 processors take at once
@@ -53,17 +54,17 @@ class KeyedKernel:
         device = logits.device
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, self._plan.tile, device)
         plain = torch.empty_like(self._exceptions.logits)
-        to_sum = torch.empty(2 + 2 * rows.num_rows, dtype=torch.int32, device=device)
-        self._scratch = (*self._plan.scratch(device), to_sum, plain)
+        to_sum = torch.empty(4 + 4 * rows.num_rows, dtype=torch.int32, device=device)
+        masses = torch.empty((rows.num_rows, 4), dtype=torch.int64, device=device)
+        self._scratch = (*self._plan.scratch(device), to_sum, masses, plain)
         nodes = 1 << max(rows.most - 1, 0).bit_length()
         self._nodes = nodes
         ints = [torch.empty(rows.num_rows, dtype=torch.int32, device=device) for _ in range(5)]
         wanted = torch.empty(rows.num_rows, dtype=torch.float64, device=device)
         self._parts = sum_parts(rows.num_rows, self._plan.tiles)
-        masses = torch.empty((rows.num_rows, 3, self._parts), dtype=torch.int64, device=device)
         of_tokens = torch.empty((rows.num_rows, 3), dtype=torch.float32, device=device)
         reference = torch.empty(rows.num_rows, dtype=torch.float32, device=device)
-        self._drawn = (*ints[:3], wanted, masses, *ints[3:], of_tokens, torch.empty_like(wanted), reference)
+        self._drawn = (*ints[:3], wanted, *ints[3:], of_tokens, torch.empty_like(wanted), reference)
         self._verdict = KernelVerdict.empty(rows, nodes, device)
 
     def __call__(
@@ -80,7 +81,9 @@ class KeyedKernel:
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
         from draftproof.kernels.device.read_kernel import read_kernel
-        from draftproof.kernels.keyed.triton import pick_kernel, sum_kernel, walk_kernel
+        from draftproof.kernels.keyed.device.pick import pick_kernel
+        from draftproof.kernels.keyed.device.sum import sum_kernel
+        from draftproof.kernels.keyed.device.walk import walk_kernel
 
         plan, verdict = self._plan, self._verdict
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
@@ -115,19 +118,19 @@ class KeyedKernel:
             }  # fmt: skip
             filled = -(-plan.num_tiles // (plan.tiles // parts))  # the others have no tile
             pick_kernel[(plan.num_rows * (filled if at_once else 1),)](
-                *shared, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
-                LISTS=requests.lists, SUMS=at_once, LOOSE=special and requests.lists,
+                *shared, rows.offsets, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, TOP_P=requests.top_p_alone,
+                LISTS=requests.lists, RACED=requests.races, SUMS=at_once, LOOSE=special and requests.lists,
                 num_warps=_SUM_WARPS if at_once else 1, **kind, **summing,
             )  # fmt: skip
             if sums and not at_once:
-                sum_kernel[(min(plan.num_rows * filled, _SUMMERS),)](
-                    *shared, (rows.offsets, rows.drafted, rows.parents, rows.ancestors), rows.ancestors.shape[1],
-                    NODES=self._nodes, num_warps=_SUM_WARPS, **summing,
+                sum_kernel[(min(-(-plan.num_rows * filled // 2), _SUMMERS),)](
+                    *shared, (rows.drafted, rows.parents, rows.ancestors), rows.ancestors.shape[1],
+                    NODES=self._nodes, TREE=rows.is_tree, num_warps=_SUM_WARPS, **summing,
                 )  # fmt: skip
         walk_kernel[(rows.num_requests,)](
             *shared, (rows.offsets, rows.drafted, rows.parents),
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), GROUP=plan.group,
-            KEY_SHIFT=plan.key_shift, PARTS=parts, FILTERS=filters, NODES=self._nodes,
+            KEY_SHIFT=plan.key_shift, FILTERS=filters, SUMS=sums, NODES=self._nodes,
             TREE=rows.is_tree, PICKS=walk_picks, num_warps=_WALK_WARPS, **sizes, **plan.overlapping,
         )  # fmt: skip
         return verdict
@@ -140,7 +143,11 @@ def read_splits(num_rows: int, num_tiles: int) -> int:
 
 def sum_parts(num_rows: int, tiles: int) -> int:
     """How many programs share a row whose mass is summed, a power of two."""
-    parts = _SUM_PROGRAMS // max(num_rows, 1) if num_rows <= _AT_ONCE else 32 if num_rows <= 512 else _SUM_PARTS
+    parts = (
+        _SUM_PROGRAMS // max(num_rows, 1)
+        if num_rows <= _AT_ONCE
+        else max(_SUM_PARTS[0], min(_SUM_PARTS[1], _SUMMED // num_rows))
+    )
     return max(1, min(tiles // 4, 1 << max(parts, 1).bit_length() - 1))
 
 

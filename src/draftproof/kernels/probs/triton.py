@@ -3,10 +3,11 @@
 import triton
 import triton.language as tl
 
+from draftproof.kernels.device.bits import is_special
 from draftproof.kernels.device.draw import OK, health, masses_of
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
-from draftproof.kernels.device.rows import above, is_special, level, load_tiles, max_or_nan
+from draftproof.kernels.device.rows import above, level, load_tiles, max_or_nan
 from draftproof.kernels.device.wanted import store_unbounded
 
 

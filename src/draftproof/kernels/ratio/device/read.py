@@ -59,8 +59,8 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
             if split == num_plain_splits:
                 wait_for_previous(OVERLAP)
                 read_exceptions(row, row_index, request, exceptions, noise, scale, False,
-                                (tile_max + num_plain, tile_mass + num_plain, group_max + num_plain * SLOTS),
-                                vocab_size, TILE, HAS_ALLOWED, False, MASS, GROUPS)  # fmt: skip
+                                (tile_max + num_plain, tile_mass + num_plain), vocab_size, TILE, HAS_ALLOWED, False,
+                                MASS)  # fmt: skip
     elif LAW == LOGITS:
         if local < num_nodes:
             index = row_index - request
