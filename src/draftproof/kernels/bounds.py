@@ -69,7 +69,7 @@ def bound_rows(
     sizes |= plan.overlapping
     of_bound: dict[str, int] = {}
     if top_p:
-        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(64), **sizes)
+        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(128), **sizes)
         options = {"TILE": plan.tile, "num_warps": 1, **common.flags, **plan.overlapping}
         logits, stride, row_params, _, masks, exceptions = common.given
         given = (logits, stride, row_params, masks, exceptions, *shape, bounding.bracket)
@@ -79,8 +79,8 @@ def bound_rows(
         of_bound = plan.at_most(128)
     bound_kernel[(n,)](
         *common.given, scratch, *shape, *state, GROUP=max(1, plan.group // 2), LIST=plan.list_size, ROOM=bounding.room,
-        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, num_warps=_BOUND_WARPS, **of_bound,
-        **sizes,
+        KEY_SHIFT=plan.key_shift, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, TOP_P=top_p,
+        LISTS=requests.lists, num_warps=_BOUND_WARPS if top_p else 1, **of_bound, **sizes,
     )  # fmt: skip
 
 
@@ -88,10 +88,10 @@ def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
     """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one.
 
     pairs: another law's rows are read beside them, which takes registers, so fewer programs are there at once; as many
-    for each law as would fill a turn were best by measurement.
+    for each law as would fill a turn were best by measurement, of 2 to 7 tiles each.
     """
     if pairs:
-        return -(-_READERS // num_rows)
+        return max(min(-(-_READERS // num_rows), -(-num_tiles // 2)), -(-num_tiles // 7))
 
     def cost(splits: int) -> float:
         tiles = -(-num_tiles // splits)
