@@ -43,8 +43,14 @@ def masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES: tl.constexp
     inside = tile < num_tiles
     reach = tl.load(tile_max + tile, mask=inside, other=-float("inf"))
     mass = tl.load(tile_mass + tile, mask=inside, other=0.0)
-    lowered = tl.exp2(level(reach, scale) - level(largest, scale))
-    return reach, tl.where(reach > -float("inf"), mass.to(tl.float64) * lowered.to(tl.float64), 0.0)
+    return reach, lowered(reach, mass, scale, largest)
+
+
+@triton.jit
+def lowered(reach, mass, scale, largest):
+    """Float64 masses of tiles with maxima `reach`, relative to the row's level."""
+    factor = tl.exp2(level(reach, scale) - level(largest, scale))
+    return tl.where(reach > -float("inf"), mass.to(tl.float64) * factor.to(tl.float64), 0.0)
 
 
 @triton.jit

@@ -16,6 +16,10 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
 _TEST_WARPS: Final = 4
+_FEW_ROWS: Final = 128  # which are bounded sooner than it is found out that they needn't be
+_RACES: Final = 64  # programs that race one request, at most
+_RACE_WARPS: Final = 4
+_RACE_REGISTERS: Final = 96
 _PAIR_REGISTERS: Final = 80  # of a read that sums what ranks before drafted tokens: 25 warps a processor
 
 
@@ -50,7 +54,10 @@ class RatioKernel:
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
-        self._splits = parts_of(num_requests, plan.num_tiles, most=64, least_tiles=2)
+        share = -(-plan.num_tiles // parts_of(num_requests, plan.num_tiles, most=_RACES, least_tiles=2))
+        self._num_splits = -(-plan.num_tiles // share)
+        self._splits = 1 << (self._num_splits - 1).bit_length()
+        self._asks_kth = num_rows > _FEW_ROWS
         self._draft_plan: Plan | None = None
         self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
         if draft.kind == "logits" and draft.values is not None and draft.values.shape[0]:
@@ -117,12 +124,13 @@ class RatioKernel:
                   values, temperature, requests, law, before)  # fmt: skip
         draft_plan = self._draft_plan or plan
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
+        asks_kth = requests.lists and self._asks_kth
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain,
             self._scratch[0] if before is None else before, self._rows, self._node_state, self._bounding.bracket,
-            self._residual_masses[1], self._racers[3], DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
+            self._residual_masses, self._racers[3], DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
             DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone,
-            LISTS=requests.lists, BLOCK=self._block, UNFILTERED=unfiltered, BEFORE=before is not None,
+            LISTS=asks_kth, BLOCK=self._block, UNFILTERED=unfiltered, BEFORE=before is not None,
             num_warps=_TEST_WARPS, **sizes, **tiles,
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
@@ -139,11 +147,11 @@ class RatioKernel:
                 **sizes, **tiles,
             )  # fmt: skip
         verdict = self._verdict
-        race_kernel[(rows.num_requests * self._splits,)](
+        race_kernel[(rows.num_requests * self._num_splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
-            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law, STEPS=steps,
-            NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=4, **plan.at_most(64), **sizes,
-            **tiles,
+            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self._num_splits,
+            LAW=law, STEPS=steps, NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=_RACE_WARPS,
+            **plan.at_most(_RACE_REGISTERS), **sizes, **tiles,
         )  # fmt: skip
         return verdict
 
