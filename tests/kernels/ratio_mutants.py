@@ -34,8 +34,7 @@ RATIO_MUTANTS = {
         ratio_checks.check_short,
     ),
     "prefix masses above 1": Mutant(
-        STOP, "tl.associative_scan((ratios, tl.minimum(ratios, 1.0))", "tl.associative_scan((ratios, ratios)",
-        ratio_checks.check_law_without_filters,
+        STOP, "tl.minimum(next_most, most * next_ratio)", "ratio * next_ratio", ratio_checks.check_law_without_filters
     ),
     "block's residual without the prefix' mass": Mutant(
         STATE, "gain = share / tl.load(rows[6] + row_index)", "gain = 1.0 / tl.load(rows[6] + row_index)",
