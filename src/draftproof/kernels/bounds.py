@@ -84,14 +84,8 @@ def bound_rows(
     )  # fmt: skip
 
 
-def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
-    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one.
-
-    pairs: another law's rows are read beside them, which takes registers, so fewer programs are there at once; as many
-    for each law as would fill a turn were best by measurement, of 2 to 7 tiles each.
-    """
-    if pairs:
-        return max(min(-(-_READERS // num_rows), -(-num_tiles // 2)), -(-num_tiles // 7))
+def splits_of(num_rows: int, num_tiles: int) -> int:
+    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one."""
 
     def cost(splits: int) -> float:
         tiles = -(-num_tiles // splits)
@@ -99,6 +93,17 @@ def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
         return turns * (tiles + 0.5)
 
     return min(range(1, num_tiles + 1), key=cost)
+
+
+def splits_of_pairs(num_rows: int, num_tiles: int) -> int:
+    """The same of rows beside which another law's are read, which takes registers, so fewer programs are there at once:
+    as many for each law as would fill a turn were best by measurement, of 2 to 7 tiles each."""
+    return max(min(-(-_READERS // num_rows), -(-num_tiles // 2)), -(-num_tiles // 7))
+
+
+def splits_alone(num_tiles: int) -> int:
+    """How many programs of one warp read each of the rows of one law that aren't raced: three tiles each."""
+    return -(-num_tiles // 3)
 
 
 def programs_of(num_rows: int, num_tiles: int) -> int:

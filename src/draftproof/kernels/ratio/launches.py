@@ -7,7 +7,15 @@ from typing import Any, Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, programs_of, rows_of, splits_of
+from draftproof.kernels.bounds import (
+    Bounding,
+    bound_rows,
+    parts_of,
+    programs_of,
+    rows_of,
+    splits_alone,
+    splits_of_pairs,
+)
 from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -19,7 +27,8 @@ _TEST_WARPS: Final = 4
 _FEW_ROWS: Final = 128  # which are bounded sooner than it is found out that they needn't be
 _RACES: Final = 64  # programs that race one request, at most
 _RACE_WARPS: Final = 4
-_RACE_REGISTERS: Final = 96
+_RACE_REGISTERS: Final = (112, 96)  # of few requests' races, and of many
+_FEW_REQUESTS: Final = 16
 _PAIR_REGISTERS: Final = 80  # of a read that sums what ranks before drafted tokens: 25 warps a processor
 
 
@@ -49,7 +58,8 @@ class RatioKernel:
         self._block = block
         device, num_rows, num_requests = logits.device, rows.num_rows, rows.num_requests
         plan = Plan.of(logits, vocab_size, num_exceptions, tile)
-        splits = splits_of(num_rows, plan.num_plain, pairs=draft.kind == "logits")
+        pairs = draft.kind == "logits"
+        splits = splits_of_pairs(num_rows, plan.num_plain) if pairs else splits_alone(plan.num_plain)
         self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
@@ -151,7 +161,7 @@ class RatioKernel:
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self._num_splits,
             LAW=law, STEPS=steps, NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=_RACE_WARPS,
-            **plan.at_most(_RACE_REGISTERS), **sizes, **tiles,
+            **plan.at_most(_RACE_REGISTERS[rows.num_requests > _FEW_REQUESTS]), **sizes, **tiles,
         )  # fmt: skip
         return verdict
 
