@@ -141,6 +141,19 @@ def check_target_probs_of_bad_rows(kernels):
     assert (out[0, 32:64] == 0).all()
 
 
+def check_greedy_beside_a_hint(kernels):
+    """Greedy requests in a kernel that was told that there are none."""
+    logits = torch.round(torch.randn(2, 400, generator=torch.Generator().manual_seed(8)) * 2).to(DEVICE)
+    rows = kernels.Rows.of_drafts([3, 3], [[], []], device=DEVICE)
+    requests = kernels.Requests.of([SamplingParams()] * 2, [1, 2], device=DEVICE)
+    assert requests.unfiltered
+    requests.temperature.zero_()
+    out = torch.zeros(2, 400, device=DEVICE)
+    assert not kernels.target_probs(logits, rows, requests, out).any()
+    assert out.argmax(dim=1).tolist() == [row.index(max(row)) for row in logits.tolist()]
+    assert (out > 0).sum(dim=1).tolist() == [1, 1]
+
+
 CHECKS = [
     check_target_probs,
     check_parts,
@@ -148,5 +161,6 @@ CHECKS = [
     check_sums,
     check_many_ties,
     check_samples,
+    check_greedy_beside_a_hint,
     check_target_probs_of_bad_rows,
 ]

@@ -155,6 +155,10 @@ def check_top_k_edge(kernels):
     expected = case.expected("rejection")
     assert len({len(tokens) for tokens in expected}) == 2
     agrees(kernels, case)
+    rows, draft, logits = case.rows(kernels), case.draft(kernels), case.logits.to(DEVICE)
+    kernel = kernels.RatioKernel(logits, draft, rows, case.vocab_size, block=False, tile=TILE)
+    kernel._asks_kth = True
+    assert emitted(kernel(logits, draft, rows, case.requests(kernels))) == expected
 
 
 def check_sure_prefixes(kernels):

@@ -18,7 +18,7 @@ RATIO_MUTANTS = {
         MEASURE, "needs = u * q", "needs = u", ratio_checks.check_short
     ),
     "replaces from the target's law": Mutant(
-        RATIO, "rest = tl.maximum(p - draft_probs(node, ids, LAW, STEPS), 0.0)", "rest = p", ratio_checks.check_short
+        RATIO, "tl.maximum(p - probs_of_loaded(node, ids, loaded, LAW), 0.0)", "p", ratio_checks.check_short
     ),
     "one coin for all nodes": Mutant(MEASURE, "local + COIN", "local * 0 + COIN", ratio_checks.check_short),
     "a residual drawn with the bonus' field": Mutant(
@@ -34,10 +34,7 @@ RATIO_MUTANTS = {
         ratio_checks.check_short,
     ),
     "prefix masses above 1": Mutant(
-        STOP,
-        "prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)",
-        "prefix = mass / draft_prob",
-        ratio_checks.check_law_without_filters,
+        STOP, "tl.minimum(next_most, most * next_ratio)", "ratio * next_ratio", ratio_checks.check_law_without_filters
     ),
     "block's residual without the prefix' mass": Mutant(
         STATE, "gain = share / tl.load(rows[6] + row_index)", "gain = 1.0 / tl.load(rows[6] + row_index)",
@@ -50,11 +47,15 @@ RATIO_MUTANTS = {
         RATIO, "- 32.0 - 0.0875", "- 20.0 - 0.0875", ratio_checks.check_contenders
     ),
     "a winner before all programs have raced": Mutant(
-        RESIDUAL, "ended == SPLITS - 1", "ended == 0", ratio_checks.check_splits
+        RESIDUAL, "ended == num_splits - 1", "ended == 0", ratio_checks.check_splits
     ),
     "a race that leaves out its last tiles": Mutant(
-        RATIO, "first + tl.arange(0, TILES_AT_ONCE)", "first + 0 * tl.arange(0, TILES_AT_ONCE)",
+        RATIO, "tile_ahead(row, tile + 1, (tile + 1 < last) &", "tile_ahead(row, tile + 1, (tile < 0) &",
         ratio_checks.check_splits,
+    ),
+    "contenders forgotten beside a better one": Mutant(
+        RATIO, "tl.maximum(tl.maximum(left, other_left), tl.minimum(bound, other))", "tl.maximum(left, other_left)",
+        ratio_checks.check_contenders,
     ),
     "a dropped token accepted": Mutant(
         STOP, "tl.where(kept, weights, 0.0)", "tl.where(kept, weights, weights)", ratio_checks.check_filters
@@ -68,11 +69,17 @@ RATIO_MUTANTS = {
         "device/law.py", "mass, enough = above_units.to(", "mass, enough = (0 * above_units).to(",
         probs_checks.check_parts,
     ),
+    "a draft's last row not read": Mutant(
+        "ratio/device/read.py", "if request == following:", "if (request == following) & (local < num_nodes - 1):",
+        ratio_checks.check_short,
+    ),
     "an interval without its upper end": Mutant(
         EDGES, "tl.min(tl.where(reached, tl.load(edges + MOST), edge), 0)", "tl.load(edges + MOST)",
         probs_checks.check_parts,
     ),
-    "edges that are not searched for": Mutant(TOP_P, "by *= 0.5", "by *= 0.0", probs_checks.check_sums),
+    "edges that are not searched for": Mutant(
+        TOP_P, "part = tl.exp2(-at.to(tl.float32))", "part = 0.0 * at.to(tl.float32)", probs_checks.check_sums
+    ),
     "one of eight places listed for all": Mutant(
         EDGES, "lane * 8 + (index & 7)", "lane * 8 + 0 * index", probs_checks.check_parts
     ),
@@ -109,6 +116,9 @@ RATIO_MUTANTS = {
     ),
     "a third of the ids passed over": Mutant(
         TOP_P, "tl.where(in2, id1 + 1,", "tl.where(in2, id2 + 1,", probs_checks.check_parts
+    ),
+    "the lowest of some ids taken for the last": Mutant(
+        TOP_P, "elif k == up_to:", "elif k == up_to - 1:", probs_checks.check_parts
     ),
     "all tied tokens kept": Mutant(TOP_P, "if num_kept < num_tied:", "if num_kept < 0:", probs_checks.check_parts),
     "prefixes taken for sure that only may be": Mutant(

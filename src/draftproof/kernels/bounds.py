@@ -69,7 +69,7 @@ def bound_rows(
     sizes |= plan.overlapping
     of_bound: dict[str, int] = {}
     if top_p:
-        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(64), **sizes)
+        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(128), **sizes)
         options = {"TILE": plan.tile, "num_warps": 1, **common.flags, **plan.overlapping}
         logits, stride, row_params, _, masks, exceptions = common.given
         given = (logits, stride, row_params, masks, exceptions, *shape, bounding.bracket)
@@ -79,19 +79,13 @@ def bound_rows(
         of_bound = plan.at_most(128)
     bound_kernel[(n,)](
         *common.given, scratch, *shape, *state, GROUP=max(1, plan.group // 2), LIST=plan.list_size, ROOM=bounding.room,
-        KEY_SHIFT=plan.key_shift, TOP_P=top_p, LISTS=requests.lists, num_warps=_BOUND_WARPS, **of_bound,
-        **sizes,
+        KEY_SHIFT=plan.key_shift, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, TOP_P=top_p,
+        LISTS=requests.lists, num_warps=_BOUND_WARPS if top_p else 1, **of_bound, **sizes,
     )  # fmt: skip
 
 
-def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
-    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one.
-
-    pairs: another law's rows are read beside them, which takes registers, so fewer programs are there at once; as many
-    for each law as would fill a turn were best by measurement.
-    """
-    if pairs:
-        return -(-_READERS // num_rows)
+def splits_of(num_rows: int, num_tiles: int) -> int:
+    """How many programs of one warp read each of `num_rows` rows: such that the last turn of programs is a full one."""
 
     def cost(splits: int) -> float:
         tiles = -(-num_tiles // splits)
@@ -99,6 +93,17 @@ def splits_of(num_rows: int, num_tiles: int, *, pairs: bool = False) -> int:
         return turns * (tiles + 0.5)
 
     return min(range(1, num_tiles + 1), key=cost)
+
+
+def splits_of_pairs(num_rows: int, num_tiles: int) -> int:
+    """The same of rows beside which another law's are read, which takes registers, so fewer programs are there at once:
+    as many for each law as would fill a turn were best by measurement, of 2 to 7 tiles each."""
+    return max(min(-(-_READERS // num_rows), -(-num_tiles // 2)), -(-num_tiles // 7))
+
+
+def splits_alone(num_tiles: int) -> int:
+    """How many programs of one warp read each of the rows of one law that aren't raced: three tiles each."""
+    return -(-num_tiles // 3)
 
 
 def programs_of(num_rows: int, num_tiles: int) -> int:

@@ -136,8 +136,9 @@ def list_kernel(logits, stride, row_params, masks, exceptions, num_tiles, num_pl
 def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                  vocab_size, offsets, rows, nodes, bracket, TILE: tl.constexpr, TILES: tl.constexpr,
                  GROUP: tl.constexpr, LIST: tl.constexpr, ROOM: tl.constexpr, KEY_SHIFT: tl.constexpr,
-                 HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
-                 NODES: tl.constexpr, WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+                 PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                 HAS_SPECIAL: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr, NODES: tl.constexpr,
+                 WANTED: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: rows. The bound and the kept mass of wanted rows, which are listed where any has top-p alone."""
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -177,7 +178,7 @@ def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, 
             scratch[9] + row_index * LIST, scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, shape, scale,
             top, largest, temperature, total, tl.load(request_params[1] + request),
             tl.load(request_params[2] + request), tl.load(request_params[3] + request), TILES, GROUP, TILE, LIST,
-            KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, LISTS)  # fmt: skip
+            KEY_SHIFT, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, LISTS)  # fmt: skip
         tl.store(rows[2] + row_index, z_bound)
         tl.store(rows[3] + row_index, id_bound)
         tl.store(rows[6] + row_index, mass)

@@ -31,11 +31,12 @@ def bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temper
 @triton.jit
 def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature,
                  total, k, top_p, min_score, TILES: tl.constexpr, GROUP: tl.constexpr, TILE: tl.constexpr,
-                 LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
+                 LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
+                 EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
                  LISTS: tl.constexpr):  # fmt: skip
     """(bound's logit, bound's id, kept mass) of a healthy row without top-p alone.
 
-    LISTS: whether any row of the batch has top-k or min-p.
+    PACKED, KIND, EVEN: as in `load_quads`. LISTS: whether any row of the batch has top-k or min-p.
     """
     z_bound, id_bound, mass = bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temperature, total,
                                                   TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
@@ -43,8 +44,8 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
         if (temperature > 0) & ((k > 0) | (min_score > -float("inf"))):
             z_bound, id_bound, mass, num_found, _ = keep_by_list(
                 row, tiles, tile_max, group_max, groups, list_z, list_ids, shape, scale, top, largest, temperature, k,
-                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, False, "fp32",
-                False)  # fmt: skip
+                top_p, min_score, TILES, TILE, LIST, KEY_SHIFT, HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND,
+                EVEN)  # fmt: skip
             if num_found == 0:
                 least = least_of(largest, temperature, min_score, KEY_SHIFT)
                 z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p,

@@ -19,10 +19,11 @@ CHUNK = tl.constexpr(64)  # tokens side by side in a sample
 MOST_CHUNKS = tl.constexpr(64)
 TRIED = tl.constexpr(4)  # values looked at together while a sample is searched,
 SEARCHES = tl.constexpr(4)  # and so often: a range is cut down to one part in 5^4
-HALVINGS = tl.constexpr(7)
+DISTANCES = tl.constexpr(8)  # looked at together, twice
 NEAR = tl.constexpr(900)  # tokens between the likely end and the edges next to it, as a sample has it,
 FAR = tl.constexpr(3600)  # and the outermost ones
 FEW = tl.constexpr(16)  # equal tokens that show that all may be
+EVEN_TURNS = tl.constexpr(5)  # in which ids are taken for evenly spread
 TURNS = tl.constexpr(8)  # passes over a row, at most
 
 
@@ -52,11 +53,8 @@ def load_sample(row, shape, TILE: tl.constexpr, TILES: tl.constexpr, HAS_ALLOWED
 
 
 @triton.jit
-def sampled_bracket(z, share, scale, top, spare, low, high):
-    """(likely, down, up): where a sample has `spare` of mass below, and [2] how far from there NEAR and FAR of its
-    tokens lie to either side, or the bracket's end if those are fewer."""
-    weights = tl.exp2(tl.fma(z, scale, -top))
-    wanted = spare.to(tl.float32) * share
+def likely_end(z, weights, wanted, low, high):
+    """Where a sample [N] has `wanted` of its weights below, between low and high."""
     part = (tl.arange(0, TRIED) + 1).to(tl.float32) * 0.2
     a, width = low, tl.minimum(high - low, 3.4028234663852886e38)
     for _ in range(SEARCHES):
@@ -64,20 +62,53 @@ def sampled_bracket(z, share, scale, top, spare, low, high):
         mass = tl.sum(tl.where(z[None, :] < tried[:, None], weights[None, :], 0.0), 1)
         width *= 0.2
         a += width * tl.sum((mass <= wanted).to(tl.int32), 0).to(tl.float32)
-    b = a + width
-    most = (share * tl.where(tl.arange(0, 2) == 0, NEAR, FAR).to(tl.float32)).to(tl.int32)
-    down, up = tl.zeros((2,), tl.float32), tl.zeros((2,), tl.float32)
-    by, height = tl.full((), 1.0, tl.float32), high - b
-    for _ in range(HALVINGS + 1):
-        # The whole width first, then halves of what is left. Counts of at most 2^13 to either side in one sum.
-        far_down, far_up = down + by * (b - low), up + by * height
-        below = (z < b)[None, :] & (z[None, :] >= (b - far_down)[:, None])
-        above = (z >= b)[None, :] & (z[None, :] < (b + far_up)[:, None])
-        counts = tl.sum(tl.where(below, 1, 0) + tl.where(above, 65536, 0), 1)
-        down = tl.where((counts & 65535) <= most, tl.minimum(far_down, b - low), down)
-        up = tl.where((counts >> 16) <= most, tl.minimum(far_up, high - b), up)
-        by *= 0.5
-        height = tl.minimum(high - b, 2.0 * (b - low))  # likely tokens are few
+    return a + width
+
+
+@triton.jit
+def counts_within(z, end, downs, ups):
+    """[DISTANCES] how many of z [N] lie within `downs` below `end`, and within `ups` from it on: at most 2^13 each."""
+    below = (z < end)[None, :] & (z[None, :] >= (end - downs)[:, None])
+    above = (z >= end)[None, :] & (z[None, :] < (end + ups)[:, None])
+    counts = tl.sum(tl.where(below, 1, 0) + tl.where(above, 65536, 0), 1)
+    return counts & 65535, counts >> 16
+
+
+@triton.jit
+def enclosing(distances, counts, most):
+    """(the largest of the distances with `most` or fewer within, 0 if none has; the next larger one, if any)."""
+    near = counts <= most
+    distance = tl.max(tl.where(near, distances, 0.0), 0)
+    further = tl.min(tl.where(near, 3.4028234663852886e38, distances), 0)
+    return distance, tl.where(further < 3.4e38, further, distance)
+
+
+@triton.jit
+def sampled_bracket(z, share, scale, top, spare, low, high):
+    """(likely, down, up): where a sample has `spare` of mass below, and [2] how far from there NEAR and FAR of its
+    tokens lie to either side, or the bracket's end if those are fewer."""
+    b = likely_end(z, tl.exp2(tl.fma(z, scale, -top)), spare.to(tl.float32) * share, low, high)
+    near, far = (share * NEAR).to(tl.int32), (share * FAR).to(tl.int32)
+    fall, rise = tl.minimum(b - low, 3e38), tl.minimum(high - b, 3e38)
+    at = tl.arange(0, DISTANCES)
+    # Halves of the whole width first. Likely tokens are few: halves of one like that below.
+    part = tl.exp2(-at.to(tl.float32))
+    downs, ups = part * fall, tl.where(at == 0, rise, 2.0 * part * tl.minimum(rise, 2.0 * fall))
+    below, above = counts_within(z, b, downs, ups)
+    near_down, near_down1 = enclosing(downs, below, near)
+    near_up, near_up1 = enclosing(ups, above, near)
+    far_down, far_down1 = enclosing(downs, below, far)
+    far_up, far_up1 = enclosing(ups, above, far)
+    # Then quarters of what lies between two of these.
+    of_near, part = at < DISTANCES // 2, (at % (DISTANCES // 2)).to(tl.float32) / (DISTANCES // 2)
+    downs = tl.where(of_near, near_down + part * (near_down1 - near_down), far_down + part * (far_down1 - far_down))
+    ups = tl.where(of_near, near_up + part * (near_up1 - near_up), far_up + part * (far_up1 - far_up))
+    below, above = counts_within(z, b, downs, ups)
+    most = tl.where(of_near, near, far)
+    downs, ups = tl.where(below <= most, downs, 0.0), tl.where(above <= most, ups, 0.0)
+    first = tl.arange(0, 2) == 0
+    down = tl.where(first, tl.max(tl.where(of_near, downs, 0.0), 0), tl.max(tl.where(of_near, 0.0, downs), 0))
+    up = tl.where(first, tl.max(tl.where(of_near, ups, 0.0), 0), tl.max(tl.where(of_near, 0.0, ups), 0))
     return b, down, up
 
 
@@ -188,14 +219,42 @@ def keep_of_bucket(row, list_z, places, count, bucket, low_z, rise, shape, scale
     num_kept = tl.minimum((goal - before + one - 1) // one, num_tied.to(tl.int64)).to(tl.int32)
     kept = before + num_kept.to(tl.int64) * one
     if num_kept < num_tied:
-        first, last = tl.full((), 0, tl.int32), id_bound
-        while first < last:
-            # Two counts in one sum: a third of what is left of the ids in each turn.
-            third = (last - first) // 3
-            id1, id2 = first + third, first + 2 * third
-            counts = tl.sum(tl.where(tied, (ids <= id1).to(tl.int32) + ((ids <= id2).to(tl.int32) << 16), 0), 0)
-            in1, in2 = (counts & 65535) >= num_kept, (counts >> 16) >= num_kept
+        id_bound = kth_id(ids, tied, num_kept, num_tied, shape[2])
+    return value_of(low, KEY_SHIFT), id_bound, kept, enough
+
+
+@triton.jit
+def kth_id(ids, counted, k, count, vocab_size):
+    """The k-th lowest of `count` counted ids [N]. k: 1 to count.
+
+    Looked for first where evenly spread ids would have it, later in thirds of what is left.
+    """
+    first, last = tl.full((), 0, tl.int32), tl.zeros((), tl.int32) + vocab_size
+    before, up_to = tl.full((), 0, tl.int32), tl.zeros((), tl.int32) + count
+    turn = tl.full((), 0, tl.int32)
+    while first < last:
+        if k == before + 1:
+            first = tl.min(tl.where(counted & (ids >= first), ids, last), 0)
+            last = first
+        elif k == up_to:
+            last = tl.max(tl.where(counted & (ids <= last), ids, first), 0)
+            first = last
+        else:
+            width, number = (last - first).to(tl.float32), (up_to - before).to(tl.float32)
+            share = ((k - before).to(tl.float32) - 0.5) / number
+            spread = tl.sqrt(share * (1.0 - share) / number) + 0.25 / number
+            share = tl.where(turn < EVEN_TURNS, share, 0.5)
+            spread = tl.where(turn < EVEN_TURNS, spread, 0.1667)
+            id1 = first + (width * tl.maximum(share - spread, 0.0)).to(tl.int32)
+            id2 = first + (width * tl.minimum(share + spread, 1.0)).to(tl.int32)
+            id1, id2 = tl.minimum(id1, last - 1), tl.minimum(id2, last - 1)
+            # Two counts in one sum.
+            counts = tl.sum(tl.where(counted, (ids <= id1).to(tl.int32) + ((ids <= id2).to(tl.int32) << 16), 0), 0)
+            count1, count2 = counts & 65535, counts >> 16
+            in1, in2 = count1 >= k, count2 >= k
+            before = tl.where(in1, before, tl.where(in2, count1, count2))
+            up_to = tl.where(in1, count1, tl.where(in2, count2, up_to))
             last = tl.where(in1, id1, tl.where(in2, id2, last))
             first = tl.where(in1, first, tl.where(in2, id1 + 1, id2 + 1))
-        id_bound = first
-    return value_of(low, KEY_SHIFT), id_bound, kept, enough
+            turn += 1
+    return first

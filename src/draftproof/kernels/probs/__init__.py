@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -12,6 +12,8 @@ from draftproof.kernels.bounds import Bounding, bound_rows, rows_of, splits_of
 from draftproof.kernels.common import common_arguments, sizes_of
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
+
+_WRITTEN: Final = 4  # tiles that a program writes
 
 
 class TargetProbsKernel:
@@ -67,15 +69,17 @@ class TargetProbsKernel:
             PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, RACE=False, MASS=requests.races,
             GROUPS=requests.lists, num_warps=1, **sizes, **common.of_read,
         )  # fmt: skip
+        unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         measure_kernel[(plan.num_rows,)](
-            *common.given[2:4], self._scratch, plan.num_tiles, plan.vocab_size, self._rows, self._bounding.bracket,
-            TILES=plan.tiles, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
+            *common.given, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows,
+            self._bounding.bracket, TILES=plan.tiles, UNFILTERED=unfiltered, num_warps=1, **sizes, **plan.overlapping,
         )  # fmt: skip
-        bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows, self._bounding,
-                   nodes=1, wanted=0)  # fmt: skip
-        write_kernel[(plan.num_rows * plan.num_tiles,)](
-            *common.given, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0), num_warps=4,
-            **sizes, **plan.overlapping,
+        if not unfiltered:
+            bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._rows, self._bounding,
+                       nodes=1, wanted=0)  # fmt: skip
+        write_kernel[(plan.num_rows * -(-plan.num_tiles // _WRITTEN),)](
+            *common.given, plan.num_tiles, plan.num_plain, plan.vocab_size, self._rows, out, out.stride(0),
+            GROUP=_WRITTEN, num_warps=8, **sizes, **plan.overlapping,
         )  # fmt: skip
         return self._rows[0]
 

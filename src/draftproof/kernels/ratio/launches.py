@@ -7,7 +7,15 @@ from typing import Any, Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.bounds import Bounding, bound_rows, parts_of, programs_of, rows_of, splits_of
+from draftproof.kernels.bounds import (
+    Bounding,
+    bound_rows,
+    parts_of,
+    programs_of,
+    rows_of,
+    splits_alone,
+    splits_of_pairs,
+)
 from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
@@ -16,6 +24,11 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
 _TEST_WARPS: Final = 4
+_FEW_ROWS: Final = 128  # which are bounded sooner than it is found out that they needn't be
+_RACES: Final = 64  # programs that race one request, at most
+_RACE_WARPS: Final = 4
+_RACE_REGISTERS: Final = (112, 96)  # of few requests' races, and of many
+_FEW_REQUESTS: Final = 16
 _PAIR_REGISTERS: Final = 80  # of a read that sums what ranks before drafted tokens: 25 warps a processor
 
 
@@ -45,12 +58,16 @@ class RatioKernel:
         self._block = block
         device, num_rows, num_requests = logits.device, rows.num_rows, rows.num_requests
         plan = Plan.of(logits, vocab_size, num_exceptions, tile)
-        splits = splits_of(num_rows, plan.num_plain, pairs=draft.kind == "logits")
+        pairs = draft.kind == "logits"
+        splits = splits_of_pairs(num_rows, plan.num_plain) if pairs else splits_alone(plan.num_plain)
         self._plan = plan = Plan.of(logits, vocab_size, num_exceptions, tile, splits)
         self._scratch = plan.scratch(device)
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, device)
         self._nodes = nodes = 1 << max(rows.most - 1, 0).bit_length()
-        self._splits = parts_of(num_requests, plan.num_tiles, most=64, least_tiles=2)
+        share = -(-plan.num_tiles // parts_of(num_requests, plan.num_tiles, most=_RACES, least_tiles=2))
+        self._num_splits = -(-plan.num_tiles // share)
+        self._splits = 1 << (self._num_splits - 1).bit_length()
+        self._asks_kth = num_rows > _FEW_ROWS
         self._draft_plan: Plan | None = None
         self._draft_scratch: tuple[torch.Tensor, ...] = self._scratch
         if draft.kind == "logits" and draft.values is not None and draft.values.shape[0]:
@@ -117,12 +134,13 @@ class RatioKernel:
                   values, temperature, requests, law, before)  # fmt: skip
         draft_plan = self._draft_plan or plan
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
+        asks_kth = requests.lists and self._asks_kth
         test_kernel[(plan.num_rows,)](
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain,
             self._scratch[0] if before is None else before, self._rows, self._node_state, self._bounding.bracket,
-            self._residual_masses[1], self._racers[3], DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
+            self._residual_masses, self._racers[3], DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
             DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone,
-            LISTS=requests.lists, BLOCK=self._block, UNFILTERED=unfiltered, BEFORE=before is not None,
+            LISTS=asks_kth, BLOCK=self._block, UNFILTERED=unfiltered, BEFORE=before is not None,
             num_warps=_TEST_WARPS, **sizes, **tiles,
         )  # fmt: skip
         bounded = (self._rows, self._node_state)
@@ -139,11 +157,11 @@ class RatioKernel:
                 **sizes, **tiles,
             )  # fmt: skip
         verdict = self._verdict
-        race_kernel[(rows.num_requests * self._splits,)](
+        race_kernel[(rows.num_requests * self._num_splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
-            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law, STEPS=steps,
-            NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=4, **plan.at_most(64), **sizes,
-            **tiles,
+            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self._num_splits,
+            LAW=law, STEPS=steps, NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=_RACE_WARPS,
+            **plan.at_most(_RACE_REGISTERS[rows.num_requests > _FEW_REQUESTS]), **sizes, **tiles,
         )  # fmt: skip
         return verdict
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.draw import OK, health, masses_of
+from draftproof.kernels.device.draw import OK, health, lowered
 from draftproof.kernels.device.passes import first_at, list_tiles
 from draftproof.kernels.device.ratio import LOGITS, POINT, SPARSE, draft_probs
 from draftproof.kernels.device.request import scale_of
@@ -13,35 +13,56 @@ DRAFT_FAULT = tl.constexpr(3)
 
 
 @triton.jit
-def draft_of_node(row_index, request, token_id, draft, values, draft_temperature, draft_scratch, draft_tiles, nodes,
+def drafted_logit(row_index, request, token_id, values, draft_temperature, LAW: tl.constexpr):
+    """(the temperature of a draft's law from logits, the drafted token's logit in it)."""
+    temperature, z = tl.full((), 1.0, tl.float32), tl.full((), 0.0, tl.float32)
+    if LAW == LOGITS:
+        temperature = tl.load(draft_temperature + request)
+        start = values[0] + (row_index - request).to(tl.int64) * values[1]
+        z = tl.load(start + token_id, mask=(token_id >= 0) & (token_id < values[4]), other=-float("inf")).to(tl.float32)
+    return temperature, z
+
+
+@triton.jit
+def tiles_of_draft(index, draft_scratch, draft_tiles, there, DRAFT_TILES: tl.constexpr, LAW: tl.constexpr):
+    """(maxima, masses) of the tiles of a draft's law from logits, as they were read."""
+    reach, mass = 0.0, 0.0
+    if LAW == LOGITS:
+        tile = tl.arange(0, DRAFT_TILES)
+        inside = tile < tl.where(there, draft_tiles, 0)
+        reach = tl.load(draft_scratch[0] + index * DRAFT_TILES + tile, mask=inside, other=-float("inf"))
+        mass = tl.load(draft_scratch[1] + index * DRAFT_TILES + tile, mask=inside, other=0.0)
+    return reach, mass
+
+
+@triton.jit
+def draft_of_node(row_index, request, token_id, drafted, measured, values, draft_scratch, draft_tiles, nodes,
                   DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, LAW: tl.constexpr,
                   STEPS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """(q of the node's token, OK or DRAFT_FAULT); stores the level, scale and 1 / mass of a law from logits."""
+    """(q of the node's token, OK or DRAFT_FAULT); stores the level, scale and 1 / mass of a law from logits.
+
+    drafted, measured: what `drafted_logit` and `tiles_of_draft` return.
+    """
     index = row_index - request
     healthy = True
     if LAW == LOGITS:
-        temperature = tl.load(draft_temperature + request)
+        temperature, z = drafted
         scale = scale_of(temperature)
-        tile_max = draft_scratch[0] + index * DRAFT_TILES
-        tile = tl.arange(0, DRAFT_TILES)
-        largest = max_or_nan(tl.load(tile_max + tile, mask=tile < draft_tiles, other=-float("inf")))
-        reach, masses = masses_of(tile_max, draft_scratch[1] + index * DRAFT_TILES, draft_tiles, scale, largest,
-                                  DRAFT_TILES)  # fmt: skip
-        total = tl.sum(masses, 0)
+        largest = max_or_nan(measured[0])
+        total = tl.sum(lowered(measured[0], measured[1], scale, largest), 0)
         healthy = health(largest) == OK
         node_scale = tl.where(temperature > 0, scale, 0.0)
         tl.store(nodes[3] + row_index, level(largest, scale))
         tl.store(nodes[4] + row_index, node_scale)
         tl.store(nodes[5] + row_index, (1.0 / total).to(tl.float32))
         start = values[0] + index.to(tl.int64) * values[1]
-        inside = (token_id >= 0) & (token_id < values[4])
-        z = tl.load(start + token_id, mask=inside, other=-float("inf")).to(tl.float32)
         own = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale, -level(largest, scale))), 0.0)
         q = own.to(tl.float64) / total
         if (temperature == 0) & healthy:
             q = tl.full((), 0.0, tl.float64)
             if z == largest:
                 tiles = draft_scratch[2] + index * DRAFT_TILES
+                tile_max = draft_scratch[0] + index * DRAFT_TILES
                 num_listed = list_tiles(tiles, tile_max, draft_tiles, largest, DRAFT_TILES)
                 shape = (draft_tiles, draft_tiles, values[4])
                 best = first_at((start, start, start, start, start), tiles, num_listed, shape, largest, DRAFT_GROUP,

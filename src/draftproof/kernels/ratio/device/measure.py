@@ -5,7 +5,7 @@ import triton.language as tl
 
 from draftproof.kernels.device.before import mass_before
 from draftproof.kernels.device.boundary import kth_tile_max, score_of
-from draftproof.kernels.device.draw import NEAR_MASS, OK, health, masses_of, surely_kept
+from draftproof.kernels.device.draw import NEAR_MASS, OK, health, lowered, surely_kept
 from draftproof.kernels.device.law import bound_of_unfiltered
 from draftproof.kernels.device.noise import uniform
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
@@ -13,14 +13,14 @@ from draftproof.kernels.device.ratio import logit_at
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import level, max_or_nan
 from draftproof.kernels.device.wanted import ACCEPT, KEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
-from draftproof.kernels.ratio.device.draft_law import draft_of_node
+from draftproof.kernels.ratio.device.draft_law import draft_of_node, drafted_logit, tiles_of_draft
 from draftproof.kernels.ratio.device.state import COIN, noise_at
 
 
 @triton.jit
 def test_kernel(logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
                 vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, before, rows, nodes, bracket,
-                num_wanted, num_ended, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr,
+                residual_masses, num_ended, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr,
                 DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
                 TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
@@ -28,7 +28,7 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     """Grid: rows. Each row's maximum and mass, its node's p and q as far as they are known, and what bounds tell.
 
     UNFILTERED: no row has a filter, and rows' bounds are written here. before, BEFORE: as the read has them.
-    num_wanted, num_ended: of residual masses, and of a request's races; they begin at 0.
+    residual_masses, num_ended: as `chain_kernel` and `race_kernel` have them, of a request's races; they begin at 0.
     """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
@@ -37,40 +37,53 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     k, top_p = tl.load(request_params[1] + request), tl.load(request_params[2] + request)
     min_score = tl.load(request_params[3] + request)
     scale = scale_of(temperature)
+    row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
+    shape = (num_tiles, num_plain, vocab_size)
+    tests = local < num_nodes
+    # What no launch before this one writes is on its way while the rows are still read.
+    noise = noise_at(row_index, first, request, row_params, request_params, local + COIN)
+    u = uniform(noise[2].to(tl.int64), noise)
+    token_id = tl.load(draft[1] + row_index + 1, mask=tests, other=-1)
+    z = tl.full((), 0.0, tl.float32)
+    if not HAS_SPECIAL:
+        z = logit_at(row, token_id, shape, exceptions[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
+    drafted = drafted_logit(row_index, request, token_id, values, draft_temperature, LAW)
     wait_for_previous(OVERLAP)
+    if HAS_SPECIAL:
+        z = logit_at(row, token_id, shape, exceptions[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
     tile_max, tile_mass = scratch[0] + row_index * TILES, scratch[1] + row_index * TILES
     tile = tl.arange(0, TILES)
-    largest = max_or_nan(tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf")))
+    reach = tl.load(tile_max + tile, mask=tile < num_tiles, other=-float("inf"))
+    weights = tl.load(tile_mass + tile, mask=tile < num_tiles, other=0.0)
+    measured = tiles_of_draft(row_index - request, draft_scratch, draft_tiles, tests, DRAFT_TILES, LAW)
+    largest = max_or_nan(reach)
     fault = health(largest)
     top = level(largest, scale)
-    reach, masses = masses_of(tile_max, tile_mass, num_tiles, scale, largest, TILES)
-    total = tl.sum(masses, 0)
+    total = tl.sum(lowered(reach, weights, scale, largest), 0)
     tl.store(rows[0] + row_index, fault)
     if BLOCK:
+        tl.store(residual_masses[0] + row_index, tl.zeros((), tl.int64))
         if row_index == 0:
-            tl.store(num_wanted, 0)
+            tl.store(residual_masses[1], 0)
     if local == 0:
         tl.store(num_ended + request, 0)
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
     if not UNFILTERED:
         store_unbounded(row_index, rows, bracket, largest, scale, total, temperature, k, top_p, min_score, vocab_size)
-    row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     if UNFILTERED:
         if fault == OK:
             z_bound, id_bound, mass = bound_of_unfiltered(
-                row, scratch[5] + row_index * TILES, tile_max, (num_tiles, num_plain, vocab_size), scale, top, largest,
-                temperature, total, TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+                row, scratch[5] + row_index * TILES, tile_max, shape, scale, top, largest, temperature,
+                total, TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
             tl.store(rows[2] + row_index, z_bound)
             tl.store(rows[3] + row_index, id_bound)
             tl.store(rows[6] + row_index, mass)
     state = tl.full((), LAST, tl.int32)
-    if local < num_nodes:
+    if tests:
         state, draft_fault = test_node(
-            row, row_index, request,
-            noise_at(row_index, first, request, row_params, request_params, local + COIN), draft, values,
-            draft_temperature, draft_scratch, draft_tiles, nodes, (num_tiles, num_plain, vocab_size), exceptions[2],
-            (tile_max, tile_mass, before + row_index * TILES), largest, scale, top, total, temperature, k, top_p,
+            row, row_index, request, u, token_id, z, drafted, measured, values, draft_scratch, draft_tiles, nodes,
+            shape, (tile_max, tile_mass, before + row_index * TILES), largest, scale, top, total, temperature, k, top_p,
             min_score, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH,
             TOP_P, LISTS, BLOCK, BEFORE)  # fmt: skip
         tl.store(nodes[6] + row_index, draft_fault)
@@ -78,20 +91,17 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
 
 
 @triton.jit
-def test_node(row, row_index, request, noise, draft, values, draft_temperature, draft_scratch, draft_tiles, nodes,
-              shape, num_exceptions, tiles, largest, scale, top, total, temperature, k, top_p, min_score,
+def test_node(row, row_index, request, u, token_id, z, drafted, measured, values, draft_scratch, draft_tiles, nodes,
+              shape, tiles, largest, scale, top, total, temperature, k, top_p, min_score,
               TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
               DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
               STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
               BLOCK: tl.constexpr, BEFORE: tl.constexpr):  # fmt: skip
     """(state, draft's fault) of one node; stores its weight and its draft's numbers."""
-    token_id = tl.load(draft[1] + row_index + 1)
-    z = logit_at(row, token_id, shape, num_exceptions, TILE, HAS_ALLOWED, HAS_SPECIAL)
     weight = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale, -top)), 0.0)
-    q, draft_fault = draft_of_node(row_index, request, token_id, draft, values, draft_temperature, draft_scratch,
-                                   draft_tiles, nodes, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, LAW, STEPS,
+    q, draft_fault = draft_of_node(row_index, request, token_id, drafted, measured, values, draft_scratch, draft_tiles,
+                                   nodes, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, LAW, STEPS,
                                    WIDTH)  # fmt: skip
-    u = uniform(noise[2].to(tl.int64), noise)
     tl.store(nodes[0] + row_index, weight)
     tl.store(nodes[1] + row_index, z)
     tl.store(nodes[2] + row_index, q)

@@ -39,6 +39,8 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
     quads_ptr = quads + row_index.to(tl.int64) * quad_stride
     coming = first_of_split(quads_ptr, split, tiles_per_split, vocab_size, TILE, PACKED, KIND, EVEN)
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
+    num_rows = tl.num_programs(0) // num_splits
+    following = tl.load(row_params[0] + row_index + 1, mask=row_index + 1 < num_rows, other=-1)
     noise = noise_of(row_index, request, row_params, request_params)
     if split < num_target:
         scale = scale_of(tl.load(request_params[0] + request))
@@ -62,7 +64,8 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
                                 (tile_max + num_plain, tile_mass + num_plain), vocab_size, TILE, HAS_ALLOWED, False,
                                 MASS)  # fmt: skip
     elif LAW == LOGITS:
-        if local < num_nodes:
+        # Of a request's last row, which has no node, the next row's request tells without a look at the request's own.
+        if request == following:
             index = row_index - request
             scale = scale_of(tl.load(draft_temperature + request))
             start = values[0] + index.to(tl.int64) * values[1]

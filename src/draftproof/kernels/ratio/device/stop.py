@@ -39,9 +39,45 @@ def stop_of_rejection(first, num_nodes, draft, rows, nodes, NODES: tl.constexpr)
 
 
 @triton.jit
+def then(ratio, most, next_ratio, next_most):
+    """x -> min(most, ratio x) and then x -> min(next_most, next_ratio x), as one such step, for x of at most 1."""
+    return tl.minimum(ratio * next_ratio, 1e300), tl.minimum(next_most, most * next_ratio)
+
+
+@triton.jit
+def chain_of(first, num_nodes, draft, rows, nodes, NODES: tl.constexpr, TOP_P: tl.constexpr):
+    """P_i for `block`: ([NODES] P of the tokens before each row, whether its residual's mass is wanted, how many tokens
+    the longest prefix has, fault)."""
+    node = tl.arange(0, NODES)
+    inside, later = node < num_nodes, (node > 0) & (node <= num_nodes)
+    weights, row_masses = weights_kept(first - 1, node, later, draft, rows, nodes)
+    q = tl.load(nodes[2] + first + node - 1, mask=later, other=1.0)
+    # Coin i - 1 is that of the prefix of i tokens.
+    coin = tl.load(nodes[7] + first + node - 1, mask=later, other=1.0)
+    faults = tl.load(rows[0] + first + node, mask=inside, other=0)
+    draft_faults = tl.load(nodes[6] + first + node, mask=inside, other=0)
+    ratios = tl.where((weights > 0) & (q > 0), weights / row_masses / tl.where(q > 0, q, 1.0), 0.0)
+    ratios = tl.where(later, ratios, 1.0)
+    if TOP_P:
+        # Up to here it is sure that P is 1, and rows aren't bounded.
+        bounded, num_sure = wanted_rows(first, num_nodes, rows, nodes, NODES, 2)
+        ratios = tl.where(node <= num_sure, 1.0, ratios)
+    unused, masses = tl.associative_scan((ratios, tl.minimum(ratios, 1.0)), 0, then)
+    first_fault = tl.min(tl.where(inside & (faults != 0), node, NODES), 0)
+    comes_there = tl.max(tl.where((node == first_fault) & (masses > 0), 1, 0), 0) > 0
+    end = tl.where(comes_there, first_fault, num_nodes)
+    masses = tl.where(node <= end, masses, 0.0)
+    fault = tl.max(tl.where(inside & (node <= end), draft_faults, 0), 0)
+    sure = later & (node <= end) & ((masses == 1.0) | ((node == end) & (coin < masses)))
+    longest = tl.max(tl.where(sure, node, 0), 0)
+    wanted = (node > longest) & (node < end) & (coin < masses) & (fault == 0)
+    return masses, wanted, end, fault
+
+
+@triton.jit
 def chain_kernel(draft, rows, nodes, prefixes, residual_masses, NODES: tl.constexpr, TOP_P: tl.constexpr,
                  OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: requests. P_i for `block`, and which residual masses are wanted.
+    """Grid: requests. P_i for `block`, and a list of the residual masses that are wanted.
 
     prefixes: (P [rows], wanted [rows], ends [requests], faults [requests]): a row's P is that of the tokens before it;
     ends: how many tokens the longest prefix has. residual_masses: (masses [rows] int64, how many are wanted, which).
@@ -51,46 +87,15 @@ def chain_kernel(draft, rows, nodes, prefixes, residual_masses, NODES: tl.conste
     first = tl.load(draft[0] + request)
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
     wait_for_previous(OVERLAP)
+    masses, wanted, end, fault = chain_of(first, num_nodes, draft, rows, nodes, NODES, TOP_P)
     node = tl.arange(0, NODES)
-    inside = node < num_nodes
-    weights, row_masses = weights_kept(first, node, inside, draft, rows, nodes)
-    q = tl.load(nodes[2] + first + node, mask=inside, other=1.0)
-    faults = tl.load(rows[0] + first + node, mask=inside, other=0)
-    draft_faults = tl.load(nodes[6] + first + node, mask=inside, other=0)
-    probs = tl.where(weights > 0, weights / row_masses, 0.0)
-    num_sure = tl.zeros((), tl.int32)
-    if TOP_P:
-        bounded, num_sure = wanted_rows(first, num_nodes, rows, nodes, NODES, 2)
-    prefix = tl.full((), 1.0, tl.float64)
-    masses = tl.where(node == 0, 1.0, tl.zeros((NODES,), tl.float64))
-    end = tl.zeros((), tl.int32) + num_nodes
-    first_fault = tl.min(tl.where(inside & (faults != 0), node, NODES), 0)
-    for index in range(0, num_nodes):
-        if (index < end) & (prefix > 0):
-            if index == first_fault:
-                end = tl.zeros((), tl.int32) + index
-            else:
-                here = node == index
-                mass = prefix * tl.sum(tl.where(here, probs, 0.0), 0)
-                draft_prob = tl.sum(tl.where(here, q, 0.0), 0)
-                prefix = tl.where(mass >= draft_prob, 1.0, mass / draft_prob)
-                # Up to here it is sure that P is 1, and rows aren't bounded.
-                prefix = tl.where(index == num_sure - 1, 1.0, prefix)
-                masses = tl.where(node == index + 1, prefix, masses)
-    fault = tl.max(tl.where(inside & (node <= end), draft_faults, 0), 0)
-    # Coin i - 1 is that of the prefix of i tokens.
-    coin = tl.load(nodes[7] + first + node - 1, mask=(node > 0) & (node <= num_nodes), other=1.0)
-    sure = (node > 0) & (node <= end) & ((masses == 1.0) | ((node == end) & (coin < masses)))
-    longest = tl.max(tl.where(sure, node, 0), 0)
-    wanted = (node > longest) & (node < end) & (coin < masses) & (fault == 0)
-    there = node <= num_nodes
-    tl.store(prefixes[0] + first + node, masses, mask=there)
-    tl.store(prefixes[1] + first + node, wanted.to(tl.int32), mask=there)
-    tl.store(residual_masses[0] + first + node, tl.zeros((NODES,), tl.int64), mask=there)
-    place = tl.atomic_add(residual_masses[1] + 0 * node, wanted.to(tl.int32), mask=there, sem="relaxed")
-    tl.store(residual_masses[2] + place, first + node, mask=wanted.to(tl.int32) > 0)
+    tl.store(prefixes[0] + first + node, masses, mask=node <= num_nodes)
+    tl.store(prefixes[1] + first + node, wanted.to(tl.int32), mask=node <= num_nodes)
     tl.store(prefixes[2] + request, end)
     tl.store(prefixes[3] + request, fault)
+    listed = wanted.to(tl.int32) > 0
+    place = tl.atomic_add(residual_masses[1] + 0 * node, 1, mask=listed, sem="relaxed")
+    tl.store(residual_masses[2] + place, first + node, mask=listed)
 
 
 @triton.jit
