@@ -35,12 +35,13 @@ def check_tiles_of_four_groups(kernels):
 
 
 def check_more_tiles_than_lanes(kernels):
-    """Forty tiles of which 34 hold the likeliest tokens, and some of these two."""
+    """Forty tiles of which 35 hold the likeliest tokens, and some of these two; one has the likeliest, a row's own."""
     num_rows, vocab_size = 3, 40 * 256
     logits = logits_of(num_rows, vocab_size, spread=0.5)
     for row in range(num_rows):
         logits[row, 37 + row : 35 * 256 : 256] += 8.0
         logits[row, 900 + row : 9 * 256 : 512] += 8.0
+        logits[row, 37 + row + (34, 33, 20)[row] * 256] += 6.0
     rows = kernels.Rows.of_drafts([5] * num_rows, [[]] * num_rows, device=DEVICE)
     requests = kernels.Requests.of([SamplingParams(top_k=34, top_p=0.9)] * num_rows, range(num_rows), device=DEVICE)
     kernel = kernels.KeyedKernel(logits, rows, vocab_size, tile=256)
@@ -48,14 +49,20 @@ def check_more_tiles_than_lanes(kernels):
     assert token_ids == reference.draw(logits, rows, requests, vocab_size).tolist()
 
 
+def check_ties_where_top_p_ends(kernels):
+    """Four equal tokens of which top-p keeps two."""
+    logits = torch.full((12, 600), -30.0, device=DEVICE)
+    logits[:, [7, 120, 300, 590]] = 1.0
+    draws_as_the_reference(kernels, logits, SamplingParams(top_k=3, top_p=0.5))
+
+
 def check_special_tokens_of_many_rows(kernels):
     """More rows than have their special tokens gathered before anything is read."""
-    vocab_size, count, down = 128, 67, -90.0
+    vocab_size, count, up, favourites = 128, 67, 20.0, [5, 60, 100]
     logits = logits_of(count, vocab_size, spread=1.0)
-    favourites = logits[0].topk(3).indices.tolist()
-    changed = logits.clone()
-    changed[:, favourites] = (changed[:, favourites].float() + down).to(changed.dtype)
-    params = SamplingParams(logit_bias=dict.fromkeys(favourites, down), top_k=2)
+    changed = logits.float()
+    changed[:, favourites] += up
+    params = SamplingParams(logit_bias=dict.fromkeys(favourites, up), top_k=2)
     rows = kernels.Rows.of_drafts(list(range(count)), [[]] * count, device=DEVICE)
     requests = kernels.Requests.of([params] * count, range(count), device=DEVICE, changed=True)
     changes = kernels.Changes.of([params] * count, [[]] * count, [[]] * count, device=DEVICE)

@@ -16,8 +16,8 @@ LIST_MUTANTS = {
         "device/listing.py", "* SLOTS + 4 * (word % FOURS)", "* 0 + 4 * (word % FOURS)",
         list_checks.check_short_lists,
     ),
-    "half of a tile's groups": Mutant(
-        "device/listing.py", "tl.where(is_low, 0, 32)", "0", list_checks.check_short_lists
+    "groups of half of the tiles": Mutant(
+        "device/listing.py", "tl.where(is_low, 0, 32)", "0", list_checks.check_more_tiles_than_lanes
     ),
     "a group's first token for all": Mutant(
         "device/listing.py", "(bit >> 3) * (4 * SLOTS) + (bit & 7)", "(bit >> 3) * (4 * SLOTS)",
@@ -35,7 +35,7 @@ LIST_MUTANTS = {
         "device/listing.py", "start + lowest_bit(hits) * LANES + lane", "start + lane", change_checks.check_penalties
     ),
     "a tie too many": Mutant(
-        "device/boundary.py", "range(0, num_kept)", "range(0, num_kept + 1)", list_checks.check_short_lists
+        "device/boundary.py", "range(0, num_kept)", "range(0, num_kept + 1)", list_checks.check_ties_where_top_p_ends
     ),
     "masks that lists don't ask": Mutant(
         "device/bits.py", "tl.load(row[1] + eighth, mask=there, other=0).to(tl.int32) << (8 * group)",

@@ -10,7 +10,7 @@ The few are found by the maxima of groups of tokens, in the tiles that reach tha
 import triton
 import triton.language as tl
 
-from draftproof.kernels.device.listing import collect, list_groups
+from draftproof.kernels.device.listing import collect, list_groups, some_special
 from draftproof.kernels.device.passes import UNIT, WHOLE, count_and_mass, list_tiles, whole
 from draftproof.kernels.device.rows import above, level, ordered, unordered
 
@@ -254,6 +254,10 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
     EVEN: as in `load_quads`. LOOSE: maxima, `largest` among them, may be special tokens' in rows with top-k alone. What
     is listed holds the largest.
     """
+    # Special tokens are on their way while maxima are searched.
+    special = ()
+    if HAS_SPECIAL:
+        special = some_special(row, 0, (shape[0] - shape[1]) * TILE)
     least = least_of(largest, temperature, min_score, KEY_SHIFT)
     wanted = tl.where(k > 0, k, shape[0] + 1)
     if LOOSE:
@@ -266,8 +270,8 @@ def keep_by_list(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
         num_groups = list_groups(tiles, num_listed, group_max, groups, start, LIST)
         num_found = tl.full((), LIST + 1, tl.int32)
         if num_groups <= LIST:
-            num_found, most = collect(row, groups, num_groups, shape, start, list_z, list_ids, TILE, LIST, HAS_ALLOWED,
-                                      HAS_SPECIAL, PACKED, KIND, EVEN)  # fmt: skip
+            num_found, most = collect(row, groups, num_groups, shape, start, list_z, list_ids, special, TILE, LIST,
+                                      HAS_ALLOWED, HAS_SPECIAL, PACKED, KIND, EVEN)  # fmt: skip
         short = tl.zeros((), tl.int32)
         if LOOSE:
             # More of the maxima were special tokens' than were taken beyond k: k more are taken.

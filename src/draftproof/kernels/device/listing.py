@@ -94,21 +94,20 @@ def bits_set(words):
 
 
 @triton.jit
-def collect(row, groups, num_groups, shape, z_bound, list_z, list_ids, TILE: tl.constexpr, LIST: tl.constexpr,
+def collect(row, groups, num_groups, shape, z_bound, list_z, list_ids, special, TILE: tl.constexpr, LIST: tl.constexpr,
             HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
             EVEN: tl.constexpr):  # fmt: skip
     """Writes (logit, id) of the groups' tokens of at least `z_bound`, and of special tokens; returns (how many there
-    are, also beyond LIST, the largest logit of those)."""
+    are, also beyond LIST, the largest logit of those). special: the first of `some_special`, with HAS_SPECIAL."""
     GROUP: tl.constexpr = TILE // (4 * SLOTS)
     bound = tl.maximum(z_bound, LOWEST)
     num_found, most = tl.zeros((), tl.int32), tl.full((), -float("inf"), tl.float32)
     largest = tl.full((LANES,), -float("inf"), tl.float32)
-    coming = quads_of_groups(row, groups, 0, num_groups, shape[2], TILE, PACKED, KIND, EVEN)
     if HAS_SPECIAL:
-        num_found, most = collect_special(row, (shape[0] - shape[1]) * TILE, bound, list_z, list_ids, LIST)
+        num_found, most = collect_special(row, special, (shape[0] - shape[1]) * TILE, bound, list_z, list_ids, LIST)
     for start in range(0, num_groups, LANES):
         there = start + tl.arange(0, LANES) < num_groups
-        group, quads = coming
+        group, quads = quads_of_groups(row, groups, start, num_groups, shape[2], TILE, PACKED, KIND, EVEN)
         tile, slot = group // SLOTS, group % SLOTS
         hits = tl.zeros((LANES,), tl.int32)
         for index in tl.static_range(GROUP):
@@ -116,7 +115,6 @@ def collect(row, groups, num_groups, shape, z_bound, list_z, list_ids, TILE: tl.
             hits |= hits_of_quad(z0, z1, z2, z3, bound) << (8 * index)
         if HAS_ALLOWED or HAS_SPECIAL:
             hits = hits & bits_of_group(row, tile, slot, there, shape[2], GROUP, SLOTS, HAS_ALLOWED, HAS_SPECIAL)
-        coming = quads_of_groups(row, groups, start + LANES, num_groups, shape[2], TILE, PACKED, KIND, EVEN)
         place, num_found = places_of(bits_set(hits), num_found)
         while tl.max((hits != 0).to(tl.int32), 0) > 0:
             hit, bit = hits != 0, lowest_bit(hits)
@@ -158,10 +156,9 @@ def some_special(row, start, num_entries):
 
 
 @triton.jit
-def collect_special(row, num_entries, bound, list_z, list_ids, LIST: tl.constexpr):
-    """As `collect`, of a row's special tokens, all of which are looked at."""
+def collect_special(row, coming, num_entries, bound, list_z, list_ids, LIST: tl.constexpr):
+    """As `collect`, of a row's special tokens, all of which are looked at. coming: the first of `some_special`."""
     lane = tl.arange(0, LANES)
-    coming = some_special(row, 0, num_entries)
     num_found = tl.zeros((), tl.int32)
     largest = tl.full((LANES,), -float("inf"), tl.float32)
     for start in range(0, num_entries, TURNS * LANES):
