@@ -5,7 +5,7 @@ import triton.language as tl
 
 from draftproof.kernels.device.before import mass_before
 from draftproof.kernels.device.boundary import kth_tile_max, score_of
-from draftproof.kernels.device.draw import NEAR_MASS, OK, health, lowered, surely_kept
+from draftproof.kernels.device.draw import NEAR_MASS, OK, health, lowered, masses_of, surely_kept
 from draftproof.kernels.device.law import bound_of_unfiltered
 from draftproof.kernels.device.noise import uniform
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
@@ -135,7 +135,8 @@ def test_node(row, row_index, request, u, token_id, z, drafted, measured, values
                                HAS_ALLOWED)  # fmt: skip
             kept, dropped = mass < needed * (1.0 - NEAR_MASS), mass > needed * (1.0 + NEAR_MASS)
         else:
-            kept, needed = surely_kept(tiles[0], tiles[1], shape[0], scale, top, largest, top_p, z, TILES)
+            reach, masses = masses_of(tiles[0], tiles[1], shape[0], scale, largest, TILES)
+            kept, needed = surely_kept(reach, masses, scale, top, top_p, z)
         if dropped:
             state = tl.full((), REJECT, tl.int32)
         elif BLOCK:
