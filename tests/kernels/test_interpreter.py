@@ -1,0 +1,56 @@
+"""What is remembered of Triton's interpreter is what it would have made anew."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+if "TRITON_INTERPRET" not in os.environ:
+    pytest.skip("kernels are compiled here", allow_module_level=True)
+
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+
+TYPES = [
+    (tl.int1, np.bool_),
+    (tl.int32, np.int32),
+    (tl.uint32, np.uint32),
+    (tl.int64, np.int64),
+    (tl.bfloat16, np.uint16),
+    (tl.float16, np.float16),
+    (tl.float32, np.float32),
+    (tl.float64, np.float64),
+    (tl.pointer_type(tl.int32), np.uint64),
+]
+
+
+@pytest.mark.parametrize(("scalar", "expected"), TYPES, ids=str)
+def test_a_type_is_the_same_as_a_block_and_a_second_time(scalar, expected):
+    for _ in range(2):
+        assert interpreter._get_np_dtype(scalar) == np.dtype(expected)
+        assert interpreter._get_np_dtype(tl.block_type(scalar, [4])) == np.dtype(expected)
+
+
+@triton.jit
+def doubled(values):
+    return values + values
+
+
+@triton.jit
+def doubling_kernel(values, wrong: tl.constexpr):
+    places = tl.arange(0, 4)
+    if wrong:
+        doubled(places, places)
+    tl.store(values + places, doubled(tl.load(values + places)))
+
+
+def test_the_language_is_whole_again_after_a_launch_and_after_one_that_failed():
+    values = torch.arange(4)
+    doubling_kernel[(1,)](values, False)
+    with pytest.raises(Exception, match="doubled"):
+        doubling_kernel[(1,)](values, True)
+    assert tl.core.is_builtin(tl.load) and tl.core.is_builtin(tl.core.load)
+    doubling_kernel[(1,)](values, False)
+    assert values.tolist() == [0, 4, 8, 12]
