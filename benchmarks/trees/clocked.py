@@ -6,9 +6,9 @@
 First the real engine runs a few passes of each width, and the processor time of passes, of the drafter's first pass
 and of its further ones is noted. Then the texts, kinds by turns, are one stream for each way of drafting: the drafter
 and its policies run as they are, the target does not, and time is what these costs say. So ways can be held against
-each other on a machine that others use, and a policy's gain or loss is told from the machine's noise. What it leaves
-out: that measured times scatter, and what one way does to the caches of another. `adaptive` measures that, on a quiet
-machine.
+each other on a machine that others use, and a policy's gain or loss is told from the machine's noise. --scatter makes
+the times of passes scatter, the same way each time. What it leaves out: what one way does to the caches of another, and
+that a chain's draft may cost less than a tree's. `adaptive` measures that, on a quiet machine.
 Bars: auto over the best fixed way in hindsight by kind, .97; over the best keyed chain, 1.15 at T = 1, 1.1 at T = 0.
 """
 

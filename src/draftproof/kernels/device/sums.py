@@ -16,8 +16,8 @@ def filled_parts(num_tiles, TILES: tl.constexpr, PARTS: tl.constexpr):
 
 @triton.jit
 def add_masses_of_part(row, tile_max, part, shape, scale, top, bounds, masses, TILES: tl.constexpr,
-                         GROUP: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                         HAS_SPECIAL: tl.constexpr):  # fmt: skip
+                       GROUP: tl.constexpr, TILE: tl.constexpr, PARTS: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                       HAS_SPECIAL: tl.constexpr):  # fmt: skip
     """Adds to `masses` [4] one part's of tokens that rank before each of three bounds, in units of 2^-40, and one part.
 
     bounds: ((logit, id), (logit, id), (logit, id)), the later ones never ranking after the earlier ones.
