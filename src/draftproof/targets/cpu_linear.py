@@ -40,6 +40,13 @@ class PackedLinear(nn.Module):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR_ROWS)
         self.bias = bias
 
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        # A module's own way to its `forward` takes microseconds, of which a narrow forward has 121.
+        if self._forward_hooks or self._forward_pre_hooks:
+            found: torch.Tensor = super().__call__(features)
+            return found
+        return self.forward(features)
+
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         if self.most_rows is not None and features.numel() > self.most_rows * self.in_features:
             rows = features.reshape(-1, self.in_features)

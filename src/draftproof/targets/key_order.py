@@ -140,7 +140,7 @@ def _over(given: Asked, columns: torch.Tensor, key_length: int) -> torch.Tensor:
     keys, values = (part.new_zeros(heads, key_length, part.shape[2]) for part in (given.keys, given.values))
     keys[:, seen], values[:, seen] = given.keys, given.values
     mask = additive(seen, keys.dtype).expand(1, 1, num_heads // heads * num_queries, key_length)
-    return attend_stacked(given.queries, keys[None], values[None], mask, num_queries, given.scale)
+    return _stacked(given.queries, keys[None], values[None], mask, num_queries, given.scale)
 
 
 def _attend(given: Asked, num_segments: int, num_queries: int) -> torch.Tensor:
@@ -150,7 +150,12 @@ def _attend(given: Asked, num_segments: int, num_queries: int) -> torch.Tensor:
     mask = torch.zeros(num_segments, 1, groups * num_queries, key_length, dtype=keys.dtype, device=keys.device)
     shared = (num_segments, *keys.shape)
     wide = (keys.expand(shared), values.expand(*shared[:-1], values.shape[-1]))
-    return attend_stacked(queries, *wide, mask, num_queries, given.scale)
+    return _stacked(queries, *wide, mask, num_queries, given.scale)
+
+
+def _stacked(queries: torch.Tensor, keys: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """`attend_stacked` of queries [heads, tokens, dim], to [tokens, heads, value dim]."""
+    return attend_stacked(queries.transpose(0, 1), keys, *rest).unflatten(-1, (len(queries), -1))
 
 
 def _opposite(shape: Any, num_heads: int, num_queries: int, num_keys: int) -> Asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch.nn.functional import layer_norm, rms_norm
+from torch.nn.functional import rms_norm
 
 
 def norm_beside_opposite(states: torch.Tensor, twice: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -16,7 +16,8 @@ def norm_beside_opposite(states: torch.Tensor, twice: torch.Tensor | None, eps: 
     root-mean-square norm: 61 norms of 576 numbers took 1.1 of a forward's 24 ms more.
     """
     size = states.shape[-1]
-    return layer_norm(torch.cat([states, -states], dim=-1), (2 * size,), twice, None, eps)[..., :size]
+    both = torch.cat((states, states.neg()), dim=-1)
+    return torch.layer_norm(both, (2 * size,), twice, None, eps).narrow(-1, 0, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class PackedForward:
                 yield slot, branches
 
     def _prepare_writing(self, requests: Sequence[ScoreRequest], starts: Sequence[int]) -> None:
-        """Views or indices of the columns that the tokens are written to."""
+        """Views [tokens, kv_heads, dim] or indices of the columns that the tokens are written to."""
         self._columns: torch.Tensor | None = None
         self._sources: torch.Tensor | None = None
         written: list[Any] = [None] * len(self._layers.shapes)
@@ -123,7 +123,8 @@ class PackedForward:
             elif self._columns is None:
                 keys = keys[:, :, first : first + self._num_written]
                 values = values[:, :, first : first + self._num_written]
-            for layer, key, value in zip(group.layers, keys.unbind(0), values.unbind(0), strict=True):
+            by_token = (part.movedim(1, -2).unbind(0) for part in (keys, values))
+            for layer, key, value in zip(group.layers, *by_token, strict=True):
                 written[layer] = (key, value)
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = written
 
@@ -228,17 +229,13 @@ class PackedForward:
     def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write keys and values [1, kv_heads, tokens, dim]; `attend` reads them from the cache."""
         self._layer = layer
-        write_keys, write_values = self._written[layer]
-        new_keys, new_values = keys[0, :, : self._num_written], values[0, :, : self._num_written]
-        if self._sources is not None:
-            new_keys, new_values = (part.index_select(1, self._sources) for part in (new_keys, new_values))
-        if self._columns is None:
-            write_keys.copy_(new_keys.view(write_keys.shape))
-            write_values.copy_(new_values.view(write_values.shape))
-        else:
-            write_keys.index_copy_(1, self._columns, new_keys)
-            write_values.index_copy_(1, self._columns, new_values)
+        self._write(layer, keys[0].transpose(0, 1), values[0].transpose(0, 1))
         return keys, values
+
+    def attend(self, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
+        """Attention of the layer that was updated last: query [1, heads, tokens, dim] to [1, tokens, heads, dim]."""
+        out = self._attend(self._layer, query[0].transpose(0, 1), scale, dropout)
+        return out.view(1, len(out), query.shape[1], -1)
 
     def mix(
         self, layer: int, joined: torch.Tensor, heads: Heads, cos: torch.Tensor, sin: torch.Tensor, scale: float
@@ -247,31 +244,36 @@ class PackedForward:
         if self._turning is None:
             self._turning = Turning.of(cos, sin)
         query, key, value = split_heads(joined, heads, self._turning)
-        self.update(layer, key.transpose(0, 1)[None], value.transpose(0, 1)[None])
-        return self.attend(query.transpose(0, 1)[None], scale, 0.0)[0].flatten(1)
+        self._write(layer, key, value)
+        return self._attend(layer, query, scale, 0.0)
 
-    def attend(self, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
-        """Attention of the layer that was updated last: query [1, heads, tokens, dim] to [1, tokens, heads, dim]."""
-        window = self._layers.layer_windows[self._layer]
-        outputs = [self._attend(call, query[0], window, scale, dropout) for call in self._calls]
+    def _write(self, layer: int, *states: torch.Tensor) -> None:
+        """Keys and values [tokens, kv_heads, dim] each."""
+        for places, own in zip(self._written[layer], states, strict=True):
+            real = own if len(own) == self._num_written else own[: self._num_written]
+            if self._sources is not None:
+                real = real.index_select(0, self._sources).view(places.shape)
+            if self._columns is None:
+                places.copy_(real)
+            else:
+                places.index_copy_(0, self._columns, real)
+
+    def _attend(self, layer: int, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
+        """query [tokens, heads, dim] to [tokens, heads · value dim]."""
+        window = self._layers.layer_windows[layer]
+        outputs = []
+        for call in self._calls:
+            own = query if call.queries is None else query.index_select(0, call.queries)
+            keys, values = self._keys_of(call, layer)
+            outputs.append(attend_stacked(own, keys, values, call.masks[window], call.width, scale, dropout))
         out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-        if self._order is not None:
-            out = out.index_select(0, self._order)
-        return out[None]
+        return out if self._order is None else out.index_select(0, self._order)
 
-    def _attend(
-        self, call: Call, query: torch.Tensor, window: int | None, scale: float | None, dropout: float
-    ) -> torch.Tensor:
-        if call.queries is not None:
-            query = query.index_select(1, call.queries)
-        keys, values = self._keys_of(call)
-        return attend_stacked(query, keys, values, call.masks[window], call.width, scale, dropout)
-
-    def _keys_of(self, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+    def _keys_of(self, call: Call, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         if call.copied is None:
-            return call.keys[self._layer], call.values[self._layer]
-        group = next(group for group in self._cache.groups if self._layer in group.layers)
-        index = group.layers.index(self._layer)
+            return call.keys[layer], call.values[layer]
+        group = next(group for group in self._cache.groups if layer in group.layers)
+        index = group.layers.index(layer)
         return call.copied.copy(group.keys[index], 0), call.copied.copy(group.values[index], 1)
 
 
@@ -284,18 +286,17 @@ def attend_stacked(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> torch.Tensor:
-    """query [heads, rows · width, dim] over keys and values [rows, kv_heads, key length, dim], `width` queries a row.
+    """query [rows · width, heads, dim] over keys and values [rows, kv_heads, key length, dim], `width` queries a row.
 
-    The query heads that share a key head are stacked along the query axis. Returns [rows · width, heads, value dim].
+    The query heads that share a key head are stacked along the query axis. Returns [rows · width, heads · value dim].
     """
-    heads, dim = query.shape[0], query.shape[2]
-    num_rows, kv_heads, _, value_dim = values.shape
+    (num_queries, heads, dim), (num_rows, kv_heads, _, value_dim) = query.shape, values.shape
     groups = heads // kv_heads
-    stacked = query.reshape(kv_heads, groups, num_rows, width, dim).permute(2, 0, 1, 3, 4)
+    stacked = query.reshape(num_rows, width, kv_heads, groups, dim).permute(0, 2, 3, 1, 4)
     stacked = stacked.reshape(num_rows, kv_heads, groups * width, dim)
     out = scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
     out = out.reshape(num_rows, kv_heads, groups, width, value_dim).permute(0, 3, 1, 2, 4)
-    return out.reshape(num_rows * width, heads, value_dim)
+    return out.reshape(num_queries, heads * value_dim)
 
 
 def _padded(tokens: range, width: int) -> list[int]:

@@ -135,8 +135,7 @@ class Turning(NamedTuple):
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """states [tokens, heads, dim]"""
-        low, high = states.chunk(2, dim=-1)
-        return (states * self.cos).addcmul_(torch.cat([high, low], dim=-1), self.sin)
+        return (states * self.cos).addcmul_(states.roll(states.shape[-1] // 2, dims=-1), self.sin)
 
 
 def split_heads(
