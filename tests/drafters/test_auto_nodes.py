@@ -249,16 +249,16 @@ def test_contexts_of_two_lengths_by_turns_have_a_level_each():
 
 def test_children_are_expected_as_nodes_like_theirs_have_had_them():
     offspring = Offspring()
-    assert offspring.of(0, 0.9) is offspring.of(5, 0.1) is FIRST_CHILDREN
+    assert np.array_equal(offspring.of(np.array([0, 5]), np.array([0.9, 0.1])), [FIRST_CHILDREN] * 2)
     for _ in range(400):
         offspring.observe(0, 0.8, np.array([0.08, 0.64]))
         offspring.observe(7, 0.2, np.array([0.02]))
         offspring.observe(2, 0.8, np.linspace(0.01, 0.2, 20))
     # By depth, and by the node's own survival; shares of it, the largest first.
-    assert offspring.of(0, 0.7)[:3] == pytest.approx([0.8, 0.1, 0.0], abs=1e-3)
-    assert offspring.of(2, 0.3)[:2] == pytest.approx([0.1, 0.0], abs=1e-3)
-    assert offspring.of(9, 0.66)[[0, -1]] == pytest.approx([0.25, 0.1625], abs=1e-3)
-    assert offspring.of(0, 0.2) is FIRST_CHILDREN and offspring.of(1, 0.9) is FIRST_CHILDREN
+    assert offspring.of(np.array([0]), np.array([0.7]))[0][:3] == pytest.approx([0.8, 0.1, 0.0], abs=1e-3)
+    assert offspring.of(np.array([2]), np.array([0.3]))[0][:2] == pytest.approx([0.1, 0.0], abs=1e-3)
+    assert offspring.of(np.array([9]), np.array([0.66]))[0][[0, -1]] == pytest.approx([0.25, 0.1625], abs=1e-3)
+    assert np.array_equal(offspring.of(np.array([0, 1]), np.array([0.2, 0.9])), [FIRST_CHILDREN] * 2)
     # No child is likelier than its parent, and what can't be reached teaches nothing.
     for _ in range(400):
         offspring.observe(1, 0.5, np.array([0.6]))

@@ -20,7 +20,7 @@ in 16 steps an octave.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
@@ -145,11 +145,14 @@ class LearnedCosts:
 
     def of_passes(self, most: int) -> NDArray[np.float64]:
         """Seconds."""
-        totals = [_binned(width + self._load.num_other_tokens) for width in range(1, most + 1)]
-        known = [exp(self._known(width, hopeful=True)) for width in self._widths]
-        shapes = np.interp(totals, self._widths, known)
-        beyond = bisect_right(totals, self._widths[-1])
-        shapes[beyond:] = [exp(self._shape_at(total, hopeful=True)) for total in totals[beyond:]]
+        num_others, widths = self._load.num_other_tokens, self._widths
+        totals = np.arange(1 + num_others, 1 + most + num_others)
+        if totals[-1] > FINEST:
+            totals = np.array([_binned(int(total)) for total in totals])
+        known = [exp(self._known(width, hopeful=True)) for width in widths]
+        shapes = np.interp(totals, widths, known)
+        beyond = totals > widths[-1]
+        shapes[beyond] = known[-1] + _slope(widths[-1], known[-1]) * (totals[beyond] - widths[-1])
         seconds: NDArray[np.float64] = exp(self._level()) * shapes
         return seconds
 
@@ -232,8 +235,7 @@ class LearnedCosts:
         left = widths[right - 1]
         left_cost = exp(self._known(left, hopeful))
         if right == len(widths):
-            mean_slope = (left_cost - 1.0) / (left - 1) if left >= MIN_TOLD else 0.0
-            return log(left_cost + max(FIRST_SLOPE, mean_slope) * (total - left))
+            return log(left_cost + _slope(left, left_cost) * (total - left))
         right_cost = exp(self._known(widths[right], hopeful))
         share = (total - left) / (widths[right] - left)
         return log(left_cost + share * (right_cost - left_cost))
@@ -282,6 +284,11 @@ class FixedCosts:
 
     def observe_draft(self, num_tokens: int, seconds: float, *, is_lookup: bool = False) -> None:
         """Not used."""
+
+
+def _slope(widest: int, cost: float) -> float:
+    """Beyond the widest measured pass, of such a cost."""
+    return max(FIRST_SLOPE, (cost - 1.0) / (widest - 1)) if widest >= MIN_TOLD else FIRST_SLOPE
 
 
 def _binned(num_tokens: int) -> int:

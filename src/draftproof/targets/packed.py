@@ -68,7 +68,7 @@ class PackedForward:
         starts = [cache.lengths[request.slot] for request in requests]
         self._is_alone = len(requests) == 1
         self._num_written = sum(len(request.token_ids) for request in requests)
-        self.num_tokens = self._num_written + num_padding
+        self.num_tokens, self._is_padded = self._num_written + num_padding, num_padding > 0
         self._layer = 0
         self._turning: Turning | None = None
         offsets = cache.extents.offsets
@@ -250,7 +250,7 @@ class PackedForward:
     def _write(self, layer: int, *states: torch.Tensor) -> None:
         """Keys and values [tokens, kv_heads, dim] each."""
         for places, own in zip(self._written[layer], states, strict=True):
-            real = own if len(own) == self._num_written else own[: self._num_written]
+            real = own[: self._num_written] if self._is_padded else own
             if self._sources is not None:
                 real = real.index_select(0, self._sources).view(places.shape)
             if self._columns is None:

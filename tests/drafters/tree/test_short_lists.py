@@ -61,7 +61,8 @@ def biases(head: MarkovHead, token_id: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_a_list_of_all_tokens_gives_the_law(head, temperature: float) -> None:
+def test_a_list_of_all_tokens_gives_the_law(monkeypatch, head, temperature: float) -> None:
+    monkeypatch.setattr(short_lists, "REACH", 99.0)
     lists = ShortLists(logits(), IDS, temperature, Bias(head), lambda *_: None)
     expected = softmax((logits()[0] + biases(head, 7)) / temperature)
     assert np.allclose(lists.root(7).at(IDS, SIZE), expected, atol=1e-6)
@@ -71,21 +72,42 @@ def test_a_list_of_all_tokens_gives_the_law(head, temperature: float) -> None:
             assert np.allclose(law.at(IDS, SIZE), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_what_is_out_of_reach_is_no_candidate_and_counts_all_the_same(monkeypatch, head, temperature: float) -> None:
+    monkeypatch.setattr(short_lists, "REACH", 3.0)
+    lists, left_out = ShortLists(logits(), IDS, temperature, Bias(head), lambda *_: None), 0
+    for slot in range(NUM_SLOTS):
+        [law] = [lists.root(7)] if slot == 0 else lists.after(slot, [7])
+        biased = (logits()[slot] + biases(head, 7)) / temperature
+        reached = biased if slot == 0 else logits()[slot] / temperature
+        kept = reached > reached.max() - 3.0
+        total = np.exp(biased[kept]).sum() + np.exp(reached[~kept]).sum()
+        assert np.allclose(law.at(IDS, SIZE), np.where(kept, np.exp(biased) / total, 0.0), rtol=1e-4)
+        left_out += int((~kept).sum())
+    assert left_out > SIZE
+
+
 @pytest.mark.parametrize("looks", [False, True])
 def test_a_list_keeps_the_largest_weights_and_counts_the_others_without_a_bias(monkeypatch, head, looks: bool) -> None:
     monkeypatch.setattr(short_lists, "LENGTH", 6)
+    monkeypatch.setattr(short_lists, "REACH", 6.0)
     powers = np.random.default_rng(3).exponential(size=(NUM_SLOTS, SIZE)).astype(np.float32)
     asked = []
 
+    def likely(slot: int) -> np.ndarray:
+        return np.flatnonzero(logits()[slot] > logits()[slot].max() - 6.0)
+
     def look(slot: int, ids: np.ndarray) -> np.ndarray | None:
         asked.append(slot)
-        assert ids is IDS
-        return powers[slot] if looks else None
+        assert ids.tolist() == IDS[likely(slot)].tolist()
+        return powers[slot][likely(slot)] if looks else None
 
     lists = ShortLists(logits(), IDS, 1.0, Bias(head), look)
     for slot in (1, 2, 1):
         weights = np.exp(logits()[slot].astype(np.float64))
-        places = np.sort(np.argsort(-weights * (powers[slot] if looks else 1.0))[:6])
+        raced = weights * (powers[slot] if looks else 1.0)
+        raced[np.delete(np.arange(SIZE), likely(slot))] = 0.0
+        places = np.sort(np.argsort(-raced)[:6])
         for token_id, law in zip((5, 9), lists.after(slot, [5, 9]), strict=True):
             biased = weights * np.exp(biases(head, token_id))
             total = biased[places].sum() + np.delete(weights, places).sum()

@@ -25,6 +25,9 @@ from draftproof.drafters.tree.scores import largest
 
 LENGTH: Final = 128
 """Tokens of a list."""
+REACH: Final = 10.0
+"""Nats below a slot's likeliest token, at the temperature: tokens further down are no candidates, and their noise isn't
+computed. Hundreds of 16,384 are left."""
 
 Powers = Callable[[int, NDArray[np.int64]], NDArray[np.float32] | None]
 """By slot of the block and token ids [D]: what the noise multiplies their weights by; None where it isn't looked at."""
@@ -76,11 +79,10 @@ class ShortLists:
         self._lists: dict[int, _List] = {}
 
     def root(self, token_id: int) -> Law:
-        """The law of the first slot, over all of the drafter's tokens. token_id: the context's newest."""
+        """The law of the first slot, over all of the drafter's tokens within reach. token_id: the context's newest."""
         scores = self._logits[0] + self._bias.after([token_id], self._bias.rows)[0]
-        scores /= np.float32(self._temperature)
-        weights = np.exp(scores - scores.max())
-        return Sparse(self._ids, weights / weights.sum())
+        weights, likely = self._likely(scores)
+        return Sparse(self._ids[likely], weights[likely] / weights.sum())
 
     def after(self, slot: int, token_ids: Sequence[int]) -> list[Law]:
         """The laws of a slot, the second or a later one, after each of the tokens."""
@@ -95,10 +97,16 @@ class ShortLists:
         return [Sparse(kept.ids, row) for row in weights / totals]
 
     def _made(self, slot: int) -> _List:
-        scores = self._logits[slot] / np.float32(self._temperature)
-        scores -= scores.max()
-        weights = np.exp(scores)
-        powers = self._powers(slot, self._ids)
-        places = np.sort(largest(weights if powers is None else weights * powers, LENGTH))
+        scores = self._logits[slot].copy()
+        weights, likely = self._likely(scores)
+        powers = self._powers(slot, self._ids[likely])
+        kept = weights[likely] if powers is None else weights[likely] * powers
+        places = likely[np.sort(largest(kept, LENGTH))]
         rest = max(float(weights.sum()) - float(weights[places].sum()), 0.0)
         return _List(self._ids[places], scores[places], self._bias.rows[torch.from_numpy(places)], rest)
+
+    def _likely(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Weights [D], and the places within reach. scores [D]: divided by the temperature in place, the largest 0."""
+        scores /= np.float32(self._temperature)
+        scores -= scores.max()
+        return np.exp(scores), np.flatnonzero(scores > -REACH)

@@ -16,6 +16,7 @@ knows no second best.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from time import perf_counter
 from typing import NamedTuple
@@ -44,8 +45,8 @@ class TreeDrafter:
         self.method = source.method
         source.look = self._powers
         self._scores: dict[int, NoiseScores] = {}
-        self._survival: dict[Shares, Survival] = {}
-        self._offspring: dict[Shares, Offspring] = {}
+        self._survival: defaultdict[Shares, Survival] = defaultdict(Survival)
+        self._offspring: defaultdict[Shares, Offspring] = defaultdict(Offspring)
         self._drafted: dict[int, _Drafted] = {}
 
     @property
@@ -148,12 +149,9 @@ class TreeDrafter:
         """
         budget, offspring = tree.request.num_tokens, self._offspring_of(tree)
         kept = self._survivals(tree, tree.heaviest(budget))
-        children = [
-            alive * offspring.of(int(tree.depths[node]), float(alive))
-            for node, alive in zip(nodes, survival, strict=True)
-        ]
+        children = survival[:, None] * offspring.of(tree.depths[nodes], survival)
         # Of row k the first k nodes have their children.
-        trees = np.tile(np.concatenate([kept, *children]), (1 + len(nodes), 1))
+        trees = np.tile(np.concatenate([kept, children.ravel()]), (1 + len(nodes), 1))
         ends = len(kept) + NUM_CHILDREN * np.arange(1 + len(nodes))
         trees[np.arange(trees.shape[1]) >= ends[:, None]] = 0.0
         trees.sort(axis=1)
@@ -200,10 +198,10 @@ class TreeDrafter:
         return self._calibration(self._shares_of(tree)).of(log_weights)
 
     def _calibration(self, shares: Shares) -> Survival:
-        return self._survival.setdefault(shares, Survival())
+        return self._survival[shares]
 
     def _offspring_of(self, tree: Growing) -> Offspring:
-        return self._offspring.setdefault(self._shares_of(tree), Offspring())
+        return self._offspring[self._shares_of(tree)]
 
 
 class _Drafted(NamedTuple):

@@ -10,7 +10,7 @@ Before anything was verified a weight is taken at its word, which is what it cla
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,9 @@ FORGETTING: Final = 0.998
 FIRST_CHILDREN: Final[NDArray[np.float64]] = np.array([0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.015, 0.01])
 NUM_CHILDREN: Final = len(FIRST_CHILDREN)
 CHILDREN_GAIN: Final = 0.03
-SURE: Final = (0.35, 0.65)
+SURE: Final[NDArray[np.float64]] = np.array([0.35, 0.65])
+MOST_DEPTHS: Final = 3
+"""Deeper nodes count as those of the last one."""
 
 
 class Survival:
@@ -64,12 +66,13 @@ class Offspring:
     """
 
     def __init__(self) -> None:
-        self._shares: dict[tuple[int, int], NDArray[np.float64]] = {}
-        self._num_seen: dict[tuple[int, int], int] = {}
+        self._shares = np.tile(FIRST_CHILDREN, (MOST_DEPTHS, len(SURE) + 1, 1))
+        self._num_seen = np.zeros(self._shares.shape[:2], dtype=np.int64)
 
-    def of(self, depth: int, survival: float) -> NDArray[np.float64]:
-        """FIRST_CHILDREN before a node like this one was expanded."""
-        return self._shares.get(_likeness(depth, survival), FIRST_CHILDREN)
+    def of(self, depths: NDArray[np.int64], survivals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[n, NUM_CHILDREN] for n nodes; FIRST_CHILDREN before a node like it was expanded."""
+        found: NDArray[np.float64] = self._shares[_likeness(depths, survivals)]
+        return found
 
     def observe(self, depth: int, survival: float, children: NDArray[np.float64]) -> None:
         """A node was expanded, and got children of these survivals."""
@@ -78,11 +81,12 @@ class Offspring:
         likeness, shares = _likeness(depth, survival), np.zeros(NUM_CHILDREN)
         found = -np.sort(-children)[:NUM_CHILDREN] / survival
         shares[: len(found)] = np.minimum(found, 1.0)
-        num_seen = self._num_seen[likeness] = self._num_seen.get(likeness, 0) + 1
-        before = self.of(depth, survival)
-        gain = max(CHILDREN_GAIN, 1.0 / (num_seen + STRENGTH))
+        self._num_seen[likeness] += 1
+        before = self._shares[likeness]
+        gain = max(CHILDREN_GAIN, 1.0 / (self._num_seen[likeness] + STRENGTH))
         self._shares[likeness] = before + gain * (shares - before)
 
 
-def _likeness(depth: int, survival: float) -> tuple[int, int]:
-    return min(depth, 2), sum(survival > edge for edge in SURE)
+def _likeness(depths: Any, survivals: Any) -> tuple[Any, Any]:
+    """Of one node or of several: places in the tables."""
+    return np.minimum(depths, MOST_DEPTHS - 1), np.searchsorted(SURE, survivals)
