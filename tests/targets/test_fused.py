@@ -87,3 +87,15 @@ def test_what_is_not_alike_is_left_alone() -> None:
     assert type(attention.q_proj) is nn.Linear
     assert isinstance(model.model.layers[1].self_attn.q_proj, FamilyPart)
     assert isinstance(model.model.layers[1].self_attn.q_proj.family.product, PackedLinear)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_packed_layer_is_called_directly_and_its_hooks_all_the_same(before: bool) -> None:
+    layer, features, seen = PackedLinear(torch.eye(4), None), torch.arange(4.0)[None], []
+    assert torch.equal(layer(features), features) and not seen
+    register = layer.register_forward_pre_hook if before else layer.register_forward_hook
+    handle = register(lambda *given: seen.append(len(given)))
+    assert torch.equal(layer(features), features) and seen == [2 if before else 3]
+    handle.remove()
+    layer(features)
+    assert len(seen) == 1

@@ -23,7 +23,21 @@ from draftproof.targets.dtype import cpu_flags
 PACKED_FOR_ROWS = 16
 
 
-class PackedLinear(nn.Module):
+class Direct(nn.Module):
+    """Called without what a module does around its `forward`, unless somebody has put hooks on it: a narrow forward
+    has 121 such calls, of some microseconds each."""
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        if self._forward_hooks or self._forward_pre_hooks:
+            found: torch.Tensor = super().__call__(features)
+            return found
+        return self.forward(features)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class PackedLinear(Direct):
     """`torch.nn.Linear` over a packed weight: input [..., in_features] to [..., out_features], no gradients.
 
     most_rows: more are computed in pieces of one size or nearly; None for as many as there are. See
@@ -39,13 +53,6 @@ class PackedLinear(nn.Module):
         self.dtype = weight.dtype
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_FOR_ROWS)
         self.bias = bias
-
-    def __call__(self, features: torch.Tensor) -> torch.Tensor:
-        # A module's own way to its `forward` takes microseconds, of which a narrow forward has 121.
-        if self._forward_hooks or self._forward_pre_hooks:
-            found: torch.Tensor = super().__call__(features)
-            return found
-        return self.forward(features)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         if self.most_rows is not None and features.numel() > self.most_rows * self.in_features:

@@ -39,7 +39,7 @@ class Family:
     def part(self, features: torch.Tensor, index: int) -> torch.Tensor:
         """Computed with the others the first time that `features` is seen; each part is handed out once."""
         if self._features is not features or self._parts[index] is None:
-            self._features, self._parts = features, list(self.product(features).split(self.sizes, dim=-1))
+            self._features, self._parts = features, list(torch.split(self.product(features), self.sizes, dim=-1))
         found, self._parts[index] = self._parts[index], None
         if all(part is None for part in self._parts):
             self._features = None

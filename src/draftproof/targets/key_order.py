@@ -155,7 +155,7 @@ def _attend(given: Asked, num_segments: int, num_queries: int) -> torch.Tensor:
 
 def _stacked(queries: torch.Tensor, keys: torch.Tensor, *rest: Any) -> torch.Tensor:
     """`attend_stacked` of queries [heads, tokens, dim], to [tokens, heads, value dim]."""
-    return attend_stacked(queries.transpose(0, 1), keys, *rest).unflatten(-1, (len(queries), -1))
+    return attend_stacked(queries.transpose(0, 1), keys, *rest).view(queries.shape[1], len(queries), -1)
 
 
 def _opposite(shape: Any, num_heads: int, num_queries: int, num_keys: int) -> Asked:

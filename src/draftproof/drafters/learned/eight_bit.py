@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from draftproof.drafters.learned.modules import Linear
+from draftproof.targets.cpu_linear import Direct
 from draftproof.targets.dtype import cpu_flags
 
 _FLAGS: Final = {"avx512_vnni", "avx_vnni"}
@@ -26,7 +27,7 @@ _LEFT: Final = {"fc", "eh_proj", "proj"}
 _CALLS: Final = ("fbgemm_pack_quantized_matrix", "fbgemm_linear_int8_weight_fp32_activation")
 
 
-class EightBitLinear(nn.Module):
+class EightBitLinear(Direct):
     """`torch.nn.Linear` with its weight in 8 bits: input [..., in_features] to [..., out_features], no gradients."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
