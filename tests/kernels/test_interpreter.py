@@ -33,6 +33,22 @@ def test_a_type_is_the_same_as_a_block_and_a_second_time(scalar, expected):
         assert interpreter._get_np_dtype(tl.block_type(scalar, [4])) == np.dtype(expected)
 
 
+def test_a_shape_is_the_same_from_numbers_from_a_type_and_from_a_tensor():
+    first = tl.block_type(tl.float32, [8, 2])
+    tensor = tl.tensor(interpreter.TensorHandle(np.zeros((8, 2), np.float32), tl.float32), first)
+    for made in (first, tl.block_type(tl.float32, first.shape), tl.block_type(tl.float32, tensor.shape)):
+        assert list(made.shape) == [8, 2] and made.numel == 16 and str(made) == "<['8', '2'], fp32>" and made == first
+        assert made.with_element_ty(tl.int8).nbytes == 16
+    assert [size.value for size in tensor.shape] == [8, 2] and tensor.numel.value == 16 and tensor.dtype == tl.float32
+    scalar = tl.tensor(interpreter.TensorHandle(np.zeros(1, np.int32), tl.int32), tl.int32)
+    assert len(scalar.shape) == 0 and scalar.numel.value == 1
+    for wrong in ([3], []):
+        with pytest.raises((TypeError, ValueError)):
+            tl.block_type(tl.int32, wrong)
+    with pytest.raises(TypeError, match="0d"):
+        tl.block_type(tl.int32, scalar.shape)
+
+
 @triton.jit
 def doubled(values):
     return values + values

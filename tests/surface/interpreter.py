@@ -2,10 +2,12 @@
 
 At each call it looks through all of `triton.language` for what it has to replace, and finds it replaced by the launch
 that the call belongs to; for each array it makes a table of all types to look up one. That is a third to a half of the
-time that the kernels' tests take.
+time that the kernels' tests take. Of what is left a quarter went to shapes: each result spells its own out, in a type
+with a name and in a tuple of constants with a type of its own.
 """
 
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 
 def hasten() -> None:
@@ -15,6 +17,11 @@ def hasten() -> None:
         from triton.runtime import interpreter
     except ImportError:
         return
+    _launch_once(tl, interpreter)
+    _remember_shapes(tl.core)
+
+
+def _launch_once(tl: Any, interpreter: Any) -> None:
     names = ("_patch_lang", "_LangPatchScope", "_get_np_dtype")
     if not all(hasattr(interpreter, name) for name in names):
         return
@@ -35,3 +42,49 @@ def hasten() -> None:
         return known[key]
 
     slowly._patch_lang, slowly._get_np_dtype = patch_once, remembered
+
+
+class _Shape(NamedTuple):
+    """numbers, constants: as a type and as a tensor show the shape. count: how many in all; constant: the same."""
+
+    numbers: Any
+    count: int
+    constants: Any
+    constant: Any
+
+
+def _remember_shapes(core: Any) -> None:
+    names = ("tensor", "block_type", "tuple", "constexpr")
+    if not all(isinstance(getattr(core, name, None), type) for name in names):
+        return
+    tensor, block_type, constexpr = core.tensor, core.block_type, core.constexpr
+    make_type, known, found = block_type.__init__, {}, {}
+
+    def shape_of(sizes: tuple[int, ...]) -> _Shape:
+        if sizes not in known:
+            constants = core.tuple([constexpr(size) for size in sizes])
+            shape = known[sizes] = _Shape(core.tuple(sizes), prod(sizes), constants, constexpr(prod(sizes)))
+            # Whoever is asked by its identity lives as long as the table.
+            found[id(shape.numbers)] = found[id(shape.constants)] = shape
+        return known[sizes]
+
+    nothing = shape_of(())
+
+    def init_tensor(self: Any, handle: Any, type: Any) -> None:
+        shape = nothing
+        if type.is_block():
+            shape = found.get(id(type.shape)) or shape_of(tuple(type.shape))
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.numel, self.shape = shape.constant, shape.constants
+
+    def init_type(self: Any, element_ty: Any, shape: Any) -> None:
+        kept = found.get(id(shape))
+        if kept is None or kept is nothing:
+            make_type(self, element_ty, shape)
+            self.shape = shape_of(tuple(self.shape)).numbers
+        else:
+            self.element_ty, self.shape, self.numel = element_ty, kept.numbers, kept.count
+
+    # Spelt out when somebody asks.
+    block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>", lambda self, value: None)
+    tensor.__init__, block_type.__init__ = init_tensor, init_type
