@@ -12,10 +12,10 @@ from draftproof.config import SpeculativeConfig
 from draftproof.core import ROOT, PointMass
 from draftproof.drafters.anticipating import CuttingNodes
 from draftproof.drafters.auto_length import AutoLength
-from draftproof.drafters.auto_nodes import AutoNodes
+from draftproof.drafters.auto_nodes import AutoNodes, Shared
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.costs import FIRST_SLOPE, LearnedCosts, Load
-from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE
+from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE, MOST_DEBT, LossBudget
 from draftproof.drafters.policies import policy_for
 from draftproof.drafters.tree import BestFirst, TreeDrafter
 from draftproof.drafters.tree.growing import Growing
@@ -55,6 +55,28 @@ def simulate(policy, *, survival, slope, draft_seconds, num_passes, seed, confid
 
 def ranks(first, decay, num=32):
     return first * decay ** np.arange(num)
+
+
+@pytest.mark.parametrize("kind", [AutoNodes, CuttingNodes])
+@pytest.mark.parametrize("before", [0, 40])
+def test_drafts_that_a_busy_machine_stretched_do_not_end_what_pays(kind, before):
+    """Six drafts of 50 plain steps each, at the very beginning or later: within 100 passes drafting goes on."""
+    policy = kind(32).for_request()
+    settings = dict(survival=lambda index: ranks(0.9, 0.8), slope=0.02, seed=4)
+    simulate(policy, draft_seconds=0.005, num_passes=before, **settings)
+    simulate(policy, draft_seconds=50 * PLAIN_SECONDS, num_passes=6, **settings)
+    _, _, sizes = simulate(policy, draft_seconds=0.005, num_passes=200, **settings)
+    assert sum(size > 0 for size in sizes[100:]) > 90
+
+
+def test_a_debt_is_bounded_and_a_draft_is_not_taken_for_slower_than_it_is():
+    budget = LossBudget()
+    budget.settle(1, 300.0)
+    assert budget.steps == -MOST_DEBT and not budget.affords(1.5)
+    shared = Shared()
+    for seconds, expected in [(9.0, 2.0), (9.0, 2.2), (1.5, 2.13), (1.0, 1.0), (1.1, 1.01)]:
+        shared.settle_draft(seconds, 1.0)
+        assert shared.draft_seconds == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", [AutoNodes, CuttingNodes])

@@ -11,7 +11,7 @@ from draftproof.drafters import acceptance
 from draftproof.drafters.acceptance import AcceptanceRates
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts, Load
-from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE, MOST_BUDGET, LossBudget
+from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE, MOST_BUDGET, MOST_DEBT, LossBudget
 from draftproof.drafters.length import FixedLength
 from draftproof.errors import ParameterError
 
@@ -151,6 +151,33 @@ def test_drafts_that_fail_in_a_row_do_not_end_what_pays_on_average():
     for _ in range(8):
         assert budget.affords(1.5)
         budget.settle(1, 1.5)
+
+
+@pytest.mark.parametrize("num_before", [0, 40])
+@pytest.mark.parametrize("num_slow", [2, 10])
+def test_drafts_that_a_busy_machine_stretched_do_not_end_what_pays(num_before, num_slow):
+    """Drafts of 20 plain steps a token, at the very beginning or later: within 150 passes drafting goes on."""
+    policy = AutoLength(8)
+    settings = dict(acceptance=0.8, seconds_of=linear(0.02), seed=4)
+    simulate(policy, num_passes=num_before, draft_seconds=0.05 * PLAIN_SECONDS, **settings)
+    simulate(policy, num_passes=num_slow, draft_seconds=20 * PLAIN_SECONDS, **settings)
+    _, _, lengths = simulate(policy, num_passes=250, draft_seconds=0.05 * PLAIN_SECONDS, **settings)
+    assert sum(length > 0 for length in lengths[150:]) > 90
+
+
+def test_plain_steps_save_up_for_a_draft_that_is_taken_to_be_slow_and_gains_do_not():
+    budget = LossBudget()
+    budget.settle(1, 50.0)
+    assert budget.steps == -MOST_DEBT
+    for _ in range(1000):
+        budget.settle(1, 1.0)
+    assert budget.steps == pytest.approx(1000 * LOSS_SHARE - MOST_DEBT) and budget.affords(28.0)
+    budget.settle(5, 1.2)
+    assert budget.steps == pytest.approx(1000 * LOSS_SHARE - MOST_DEBT)
+    budget.settle(1, 28.0)
+    for _ in range(100):
+        budget.settle(5, 1.2)
+    assert budget.steps == MOST_BUDGET
 
 
 def test_confidences_are_told_apart():

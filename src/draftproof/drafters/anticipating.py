@@ -20,7 +20,7 @@ from typing import Final, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.drafters.auto_nodes import AutoNodes, Mean
+from draftproof.drafters.auto_nodes import MOST_TIMES, AutoNodes, Mean
 from draftproof.drafters.costs import LearnedCosts, relative_cost
 
 RATE_FORGETTING: Final = 0.98
@@ -108,9 +108,11 @@ class CuttingNodes(AutoNodes):
 
     def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Growing a tree took `seconds`, however many of its nodes were kept."""
-        self._draft_seconds = seconds if self.use_clock else 0.0
-        if not self._probed or self._shared.draft_seconds == 0:
+        shared = self._shared
+        # A probe has had to catch up, and is not grown: of what a draft takes it says how much at most.
+        if not self._probed or shared.draft_seconds == 0 or shared.is_overrated(seconds):
             super().observe_draft_cost(num_drafted, seconds, confidence)
+        self._draft_seconds = min(seconds, MOST_TIMES * shared.draft_seconds) if self.use_clock else 0.0
 
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Take in a committed verdict."""

@@ -26,6 +26,10 @@ GROWTH: Final = 0.3
 """Accepted tokens grow with about this power of the nodes, until a budget has shown its own."""
 PROBE_NODES: Final = 8
 DRAFT_GAIN: Final = 0.1
+MOST_TIMES: Final = 2.0
+"""A draft counts as at most so many times what drafts have taken, the first as so many plain steps: other processes
+cause outliers. One that took less than what is expected over this is believed at once: nothing makes a draft faster
+than it is."""
 
 
 class Mean:
@@ -128,7 +132,7 @@ class AutoNodes:
     def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Growing a tree took `seconds`, however many of its nodes were kept."""
         if self.use_clock:
-            self._shared.settle_draft(seconds)
+            self._shared.settle_draft(seconds, self._costs.of_plain())
 
     def _speed(self, confidence: float | None, budget: int) -> float:
         """Emitted tokens per plain step's time."""
@@ -183,6 +187,12 @@ class Shared:
         self.draft_seconds = 0.0
         self._has_draft_time = False
 
-    def settle_draft(self, seconds: float) -> None:
-        self.draft_seconds += (seconds - self.draft_seconds) * (DRAFT_GAIN if self._has_draft_time else 1.0)
+    def settle_draft(self, seconds: float, plain_seconds: float) -> None:
+        seconds = min(seconds, MOST_TIMES * (self.draft_seconds if self._has_draft_time else plain_seconds))
+        is_news = not self._has_draft_time or self.is_overrated(seconds)
+        self.draft_seconds += (seconds - self.draft_seconds) * (1.0 if is_news else DRAFT_GAIN)
         self._has_draft_time = True
+
+    def is_overrated(self, seconds: float) -> bool:
+        """Would drafts take much longer than this one by what is known?"""
+        return MOST_TIMES * seconds < self.draft_seconds

@@ -9,6 +9,7 @@ leave a and b where earlier ones put them, along a + b · n = const. Before the 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -28,10 +29,11 @@ class DraftCost:
         self._parts = np.zeros(2)
         self._spread: np.ndarray[tuple[int, int], np.dtype[np.float64]] | None = None
 
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        """Drafting `num_tokens`, 1 or more, took so long."""
+    def observe(self, num_tokens: int, seconds: float, most: float = math.inf) -> None:
+        """Drafting `num_tokens`, 1 or more, took so long. most: what the first measurement may count as."""
         asked = np.array([1.0, float(num_tokens)])
         if self._spread is None:
+            seconds = min(seconds, most)
             self._spread = np.diag(np.square(max(seconds, 1e-12) / asked))
         expected = float(self._parts @ asked)
         if expected > 0.0:

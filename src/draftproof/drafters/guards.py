@@ -1,10 +1,12 @@
 """What keeps adaptive drafting close to plain decoding where drafts can't be guessed: a budget, and probes.
 
 - `LossBudget`, in plain steps: it starts at FIRST_BUDGET, earns what a pass saved and LOSS_SHARE of each emitted token,
-  pays what a pass lost, and never holds more than MOST_BUDGET. A draft that could overdraw it, were none of its tokens
+  pays what a pass lost, and gains end at MOST_BUDGET. A draft that could overdraw it, were none of its tokens
   accepted, is made smaller or left out. So in all, by the costs as they were known at each step, at most FIRST_BUDGET +
   LOSS_SHARE * emitted plain steps are lost; and at most MOST_BUDGET of what was gained before. A few drafts that fail
-  in a row, each for half a plain step, must not end what pays on average.
+  in a row, each for half a plain step, must not end what pays on average. It never owes more than MOST_DEBT: a draft
+  that a busy machine stretched over tens of steps is over, and must not keep hundreds of tokens from being drafted. And
+  plain steps save LOSS_SHARE each up to MOST_SAVED, so that a drafter that is taken to be slow is measured again.
 - `Probing`: where drafting does not pay, it is tried again after 4, 8, 16, … up to 128 steps; a probe that pays brings
   the interval back to 4. A new request begins with a quarter of the interval that the engine has come to (`Intervals`):
   on a stream of short requests that nobody can guess, each would else pay for the short intervals again. A probe drafts
@@ -17,6 +19,8 @@ from typing import Final
 
 FIRST_BUDGET: Final = 2.0
 MOST_BUDGET: Final = 6.0
+MOST_DEBT: Final = 1.0
+MOST_SAVED: Final = 128.0
 LOSS_SHARE: Final = 0.03
 FIRST_INTERVAL: Final = 4
 LAST_INTERVAL: Final = 128
@@ -34,8 +38,10 @@ class LossBudget:
 
     def settle(self, num_emitted: int, relative_cost: float) -> None:
         """A pass emitted `num_emitted` tokens and cost `relative_cost` plain steps."""
+        is_plain = num_emitted == 1 and relative_cost <= 1.0
         earned = num_emitted - relative_cost + LOSS_SHARE * num_emitted
-        self.steps = min(MOST_BUDGET, self.steps + earned)
+        most = MOST_SAVED if is_plain else max(MOST_BUDGET, self.steps)
+        self.steps = max(-MOST_DEBT, min(most, self.steps + earned))
 
     def affords(self, relative_cost: float) -> bool:
         """Whether a pass of that cost may come to nothing."""
