@@ -172,3 +172,13 @@ def test_same_key_with_other_weights_answers_from_the_same_field():
     assert noise.choice(TARGET, only) == 7
     ids = np.array([3, first, 49] if 3 < first < 49 else sorted({first, 10, 20}))
     assert noise.choice(TARGET, weights[ids], ids) == first
+
+
+@pytest.mark.parametrize("step", [1, 2, 4, 7, 9])
+def test_a_field_at_most_of_its_blocks_is_the_field_and_is_kept(step):
+    """Of tokens 4 apart every block is asked for, of tokens 7 apart more than half, of tokens 9 apart fewer."""
+    noise, key = KeyedNoise(5), Key(Purpose.TARGET, 17)
+    whole, ids = KeyedNoise(5).field(key, 4_000), np.arange(3, 4_000, step)
+    assert np.array_equal(noise.field_at(key, ids), whole[ids])
+    assert (key in noise._fields) == (step < 8)
+    assert noise.choice(key, np.ones(4_000, dtype=np.float32)) == KeyedNoise(5).choice(key, np.ones(4_000, np.float32))
