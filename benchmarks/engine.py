@@ -33,6 +33,7 @@ from draftproof.targets.fused import FamilyPart
 
 PLAIN_BAR, BATCH_BAR = 1.6, 3.0
 NEAR_TIE = 2.0
+"""One unit for either side's rounding of the logit."""
 INVARIANT_PLAIN_BAR, INVARIANT_STEP_BAR = 0.25, 0.05
 
 

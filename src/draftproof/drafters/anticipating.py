@@ -20,8 +20,9 @@ from typing import Final, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.drafters.auto_nodes import MOST_TIMES, AutoNodes, Mean
+from draftproof.drafters.auto_nodes import AutoNodes, Mean
 from draftproof.drafters.costs import LearnedCosts, relative_cost
+from draftproof.drafters.draft_cost import MOST
 
 RATE_FORGETTING: Final = 0.98
 """Weight that a request's older passes keep at each new one: a memory of about 50."""
@@ -112,7 +113,7 @@ class CuttingNodes(AutoNodes):
         # A probe has had to catch up, and is not grown: of what a draft takes it says how much at most.
         if not self._probed or shared.draft_seconds == 0 or shared.is_overrated(seconds):
             super().observe_draft_cost(num_drafted, seconds, confidence)
-        self._draft_seconds = min(seconds, MOST_TIMES * shared.draft_seconds) if self.use_clock else 0.0
+        self._draft_seconds = min(seconds, MOST * shared.draft_seconds) if self.use_clock else 0.0
 
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Take in a committed verdict."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final, Self
 
 from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, FixedCosts, LearnedCosts, Load, relative_cost
+from draftproof.drafters.draft_cost import MOST
 from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
 from draftproof.errors import ParameterError
 
@@ -26,10 +27,6 @@ GROWTH: Final = 0.3
 """Accepted tokens grow with about this power of the nodes, until a budget has shown its own."""
 PROBE_NODES: Final = 8
 DRAFT_GAIN: Final = 0.1
-MOST_TIMES: Final = 2.0
-"""A draft counts as at most so many times what drafts have taken, the first as so many plain steps: other processes
-cause outliers. One that took less than what is expected over this is believed at once: nothing makes a draft faster
-than it is."""
 
 
 class Mean:
@@ -188,11 +185,12 @@ class Shared:
         self._has_draft_time = False
 
     def settle_draft(self, seconds: float, plain_seconds: float) -> None:
-        seconds = min(seconds, MOST_TIMES * (self.draft_seconds if self._has_draft_time else plain_seconds))
+        """Seconds of a draft and of a plain step. The first draft counts as MOST plain steps at most, as in `costs`."""
+        seconds = min(seconds, MOST * (self.draft_seconds if self._has_draft_time else plain_seconds))
         is_news = not self._has_draft_time or self.is_overrated(seconds)
         self.draft_seconds += (seconds - self.draft_seconds) * (1.0 if is_news else DRAFT_GAIN)
         self._has_draft_time = True
 
     def is_overrated(self, seconds: float) -> bool:
-        """Would drafts take much longer than this one by what is known?"""
-        return MOST_TIMES * seconds < self.draft_seconds
+        """Would drafts take much longer than this one by what is known? Nothing makes a draft faster than it is."""
+        return MOST * seconds < self.draft_seconds

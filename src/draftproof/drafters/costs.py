@@ -29,7 +29,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.drafters.draft_cost import DraftCost
+from draftproof.drafters.draft_cost import MOST, DraftCost
 from draftproof.errors import ParameterError
 
 FIRST_SLOPE: Final = 0.05
@@ -48,8 +48,6 @@ NUM_TO_TELL: Final = 3
 """After so many passes over other widths the level is theirs, and a measurement tells all that it can of its shape."""
 MAX_SURPRISE: Final = log(2.0)
 """A single measurement counts as at most this far from its prediction: other processes cause outliers."""
-MOST_FIRST: Final = 2.0
-"""Plain steps: what the first draft may count as. What takes longer is found out by the next ones."""
 FINEST: Final = 160
 
 
@@ -226,7 +224,8 @@ class LearnedCosts:
         if num_tokens == 0:
             return
         _check(num_tokens, seconds, "num_drafted", zero_is_fine=True)
-        self._drafts[is_lookup].observe(num_tokens, seconds, MOST_FIRST * self.of_plain())
+        # A first draft that another process interrupted is no more than slow; the next ones find out.
+        self._drafts[is_lookup].observe(num_tokens, seconds, MOST * self.of_plain())
 
     def _shape_at(self, total: int, *, hopeful: bool = False) -> float:
         """hopeful: as low as it may well be, after so few measurements with so much scatter."""

@@ -30,7 +30,7 @@ class DraftCost:
         self._spread: np.ndarray[tuple[int, int], np.dtype[np.float64]] | None = None
 
     def observe(self, num_tokens: int, seconds: float, most: float = math.inf) -> None:
-        """Drafting `num_tokens`, 1 or more, took so long. most: what the first measurement may count as."""
+        """Drafting `num_tokens`, 1 or more, took so long. most: seconds that the first one may count as."""
         asked = np.array([1.0, float(num_tokens)])
         if self._spread is None:
             seconds = min(seconds, most)

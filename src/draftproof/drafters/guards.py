@@ -20,6 +20,7 @@ from typing import Final
 FIRST_BUDGET: Final = 2.0
 MOST_BUDGET: Final = 6.0
 MOST_DEBT: Final = 1.0
+"""Plain steps, as all of these."""
 MOST_SAVED: Final = 128.0
 LOSS_SHARE: Final = 0.03
 FIRST_INTERVAL: Final = 4

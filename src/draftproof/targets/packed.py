@@ -288,7 +288,7 @@ def attend_stacked(
 ) -> torch.Tensor:
     """query [rows · width, heads, dim] over keys and values [rows, kv_heads, key length, dim], `width` queries a row.
 
-    The query heads that share a key head are stacked along the query axis. Returns [rows · width, heads · value dim].
+    Query heads that share a key head are stacked along the query axis. Returns [rows · width, heads · value dim].
     """
     (num_queries, heads, dim), (num_rows, kv_heads, _, value_dim) = query.shape, values.shape
     groups = heads // kv_heads
