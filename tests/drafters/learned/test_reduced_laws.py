@@ -48,12 +48,12 @@ def check_laws(given, vocab):
         # The tokens that the parameters name are among the likely ones.
         logits[0, :8] += 3.0
         turn = Turn(request, 4)
-        [found] = drawing.laws("dspark", [turn], logits, vocab)
         [expected] = drawing.laws("dspark", [turn], vocab.expand(logits))
-        np.testing.assert_allclose(found.at(None, SIZE), expected.at(None, SIZE), rtol=2e-6, atol=0)
-        assert (
-            drawing.draw(turn.draft, found, request).token_ids == drawing.draw(turn.draft, expected, request).token_ids
-        )
+        drawn_ids = drawing.draw(turn.draft, expected, request).token_ids
+        for listed in (False, True):
+            [found] = drawing.laws("dspark", [turn], logits, vocab, listed=listed)
+            np.testing.assert_allclose(found.at(None, SIZE), expected.at(None, SIZE), rtol=2e-6, atol=0)
+            assert drawing.draw(turn.draft, found, request).token_ids == drawn_ids
 
 
 @pytest.mark.parametrize("ascending", [True, False])
@@ -84,6 +84,19 @@ def test_blind_parameters_never_expand(monkeypatch):
         [law] = drawing.laws("dspark", [Turn(request, 4)], torch.linspace(0, 9, REDUCED)[None], vocab)
         kinds.append(type(law))
     assert set(kinds) == {PointMass, Dense, Sparse}
+
+
+def test_a_listed_law_is_over_the_drafters_own_ids():
+    """Whose array is one: scores of trees remember noise by it."""
+    chain, vocab = SamplerChain(), vocabulary()
+    drawing = Drawing(chain, argmax_by_default=False)
+    params = chain.resolve(SamplingParams(temperature=1.0), None, SIZE)
+    request = DraftRequest(0, CONTEXT, 4, KeyedNoise(4), True, params, History(CONTEXT))
+    logits = torch.linspace(0, 9, REDUCED)[None]
+    [law] = drawing.laws("eagle3", [Turn(request, 4)], logits, vocab, listed=True)
+    assert isinstance(law, Sparse) and law.weights()[1] is vocab.ascending_ids
+    [law] = drawing.laws("eagle3", [Turn(request, 4)], logits, vocab)
+    assert isinstance(law, Dense)
 
 
 def test_tokens_beyond_the_requests_vocabulary_are_cut_off():

@@ -1,5 +1,7 @@
 """A learned drafter's tree has the laws of its chains, after every path; a block's from one pass of the backbone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.block_source import BlockSource
 from draftproof.drafters.learned.chain_source import ChainSource
 from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
+from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.drafters.tree import BestFirst, Shares, TreeDrafter, source_of
 from draftproof.drafters.tree.factorised_source import FactorisedSource
 from draftproof.drafters.tree.growing import Growing
@@ -59,6 +62,20 @@ def test_laws_along_a_path_are_those_of_a_chain(tmp_path, method):
             tree.expand([2 * node, 2 * node + 1])
             [(beside, law)] = source.laws_after([tree], [2])
             assert not np.allclose(beside.at(None, VOCAB_SIZE), law.at(None, VOCAB_SIZE), atol=1e-6)
+
+
+def test_plain_laws_of_a_reduced_vocabulary_are_never_expanded(tmp_path, monkeypatch):
+    """eagle3's chains and trees, of requests whose law is blind to ids."""
+    drafter, request = made("eagle3", tmp_path)
+    request = replace(request, row_params=resolve(SamplingParams(top_p=0.9), None, VOCAB_SIZE))
+    source = source_of(drafter)
+    [expected] = drafter.propose([request])
+    monkeypatch.setattr(VocabMap, "expand", None)
+    [chain] = drafter.propose([request])
+    assert chain.token_ids == expected.token_ids and len(chain) == 6
+    [draft] = TreeDrafter(source, BestFirst(8, 32), Shares(0.0)).propose([request])
+    assert len(draft) == 6
+    assert set(draft.token_ids) <= set(drafter.ends.vocab.ascending_ids.tolist())
 
 
 @pytest.mark.parametrize("method", ["dflash", "dspark", "dflash 2"])

@@ -184,14 +184,12 @@ class ChainDrafter:
 
     def _score(self, turns: Sequence[Turn]) -> None:
         logits = self.ends.logits(torch.stack([turn.logits for turn in turns if turn.logits is not None]))
-        if self.ends.vocab is not None:
-            logits = self.ends.vocab.expand(logits)
         for row, turn in enumerate(turns):
             turn.logits = logits[row]
 
     def _draw(self, turns: Sequence[Turn]) -> None:
         rows = torch.stack([turn.logits for turn in turns if turn.logits is not None])
-        laws = self.drawing.laws(self.method, turns, rows)
+        laws = self.drawing.laws(self.method, turns, rows, vocab=self.ends.vocab)
         for turn, law in zip(turns, laws, strict=True):
             if law is None:
                 turn.stop()

@@ -79,9 +79,7 @@ class ChainSource(DrafterSource["ChainDrafter"]):
                 self._hidden[tree.request.slot][node] = recycled[row, place]
                 turns.append(_turn(tree, node))
                 rows.append(outputs[row, place])
-        logits = self.drafter.ends.logits(torch.stack(rows))
-        vocab = self.drafter.ends.vocab
-        found = iter(self._laws(turns, logits if vocab is None else vocab.expand(logits)))
+        found = iter(self._laws(turns, self.drafter.ends.logits(torch.stack(rows))))
         return [[next(found) for _ in range(num)] for num in num_new]
 
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
@@ -89,8 +87,9 @@ class ChainSource(DrafterSource["ChainDrafter"]):
         self._hidden = {}
 
     def _laws(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Law | None]:
-        """logits: [turns, V], expanded to the target's vocabulary."""
-        return self.drafter.drawing.laws(self.method, turns, logits)
+        """logits: [turns, D], of the drafter's tokens."""
+        drafter = self.drafter
+        return drafter.drawing.laws(self.method, turns, logits, vocab=drafter.ends.vocab, listed=True)
 
 
 def _turn(tree: Growing, node: int) -> Turn:

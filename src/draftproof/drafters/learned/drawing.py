@@ -42,10 +42,17 @@ class Drawing:
     _narrow: WeakKeyDictionary[RowParams, RowParams | None] = field(default_factory=WeakKeyDictionary, init=False)
 
     def laws(
-        self, method: str, turns: Sequence[Turn], logits: torch.Tensor, vocab: VocabMap | None = None
+        self,
+        method: str,
+        turns: Sequence[Turn],
+        logits: torch.Tensor,
+        vocab: VocabMap | None = None,
+        *,
+        listed: bool = False,
     ) -> list[Law | None]:
         """The law of each turn's next token, from logits [turns, >= V], or [turns, D] of the tokens of `vocab`.
 
+        listed: it may stay a list of these D, which a tree ranks sooner than the whole vocabulary.
         None stands where masks and processors leave none of the drafter's.
         Raises LawError, which names the method, the slot and the position, for logits that are no numbers.
         """
@@ -56,7 +63,8 @@ class Drawing:
             return self._laws(method, turns, [turn.request.row_params for turn in turns], vocab.expand(logits))
         laws = self._laws(method, turns, [params for params in narrow if params is not None], logits)
         sizes = [turn.request.row_params.vocab_size for turn in turns]
-        return [None if law is None else _renamed(law, ids, size) for law, size in zip(laws, sizes, strict=True)]
+        found = zip(laws, sizes, strict=True)
+        return [None if law is None else _renamed(law, ids, size, listed) for law, size in found]
 
     def softmax_ids(self, turn: Turn, vocab: VocabMap | None) -> NDArray[np.int64] | None:
         """[D] the drafter's tokens, where the law over them is a softmax at the request's temperature and no more."""
@@ -103,14 +111,15 @@ class Drawing:
         return draft.draw(law, request.noise, share_target_field=request.share_target_field)
 
 
-def _renamed(law: Law, ids: NDArray[np.int64], size: int) -> Law:
-    """Over the target's `size` tokens. ids [D]: the target's, of the tokens 0 … D - 1 that the law is over."""
+def _renamed(law: Law, ids: NDArray[np.int64], size: int, listed: bool) -> Law:
+    """Over the target's `size` tokens. ids [D]: the target's, of the tokens 0 … D - 1 that the law is over. listed: as
+    in `laws`."""
     if isinstance(law, PointMass):
         return PointMass(int(ids[law.token_id]))
     probs, token_ids = law.weights()
     renamed = Sparse(ids if token_ids is None else ids[token_ids], probs)
     # As the chain does: a race over many tokens is quicker where they lie side by side.
-    return renamed if _SPARSE_BELOW * len(probs) <= size else Dense(renamed.at(None, size))
+    return renamed if listed or _SPARSE_BELOW * len(probs) <= size else Dense(renamed.at(None, size))
 
 
 def candidate_law(turn: Turn, scores: torch.Tensor, token_ids: torch.Tensor) -> Law:
