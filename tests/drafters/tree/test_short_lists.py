@@ -251,13 +251,23 @@ def test_laws_that_are_more_than_ranks_are_whole(tmp_path) -> None:
     assert {position for _, position in seen} <= set(range(len(PROMPT) + 1, len(PROMPT) + 8)) and seen
 
 
-def test_powers_at_some_tokens_are_those_of_the_field() -> None:
-    noise = KeyedNoise(5)
-    scores = NoiseScores(noise, noise_weight=0.8, num_children=4)
-    arrays = [np.array([1, 5, 30]), np.array([2, 5]), np.array([7]), np.array([9, 11]), np.array([3])]
+def test_powers_at_some_tokens_are_those_of_the_field_and_computed_once() -> None:
+    noise, asked = KeyedNoise(5), []
+
+    class Counted(KeyedNoise):
+        def field_at(self, key, token_ids):
+            asked.extend(token_ids.tolist())
+            return super().field_at(key, token_ids)
+
+    scores = NoiseScores(Counted(5), noise_weight=0.8, num_children=4)
+    arrays = [np.array([1, 5, 30]), np.array([2, 5]), np.array([7]), np.array([9, 11]), np.array([3, 44])]
     for ids in (*arrays, *arrays):
-        words = noise.field(Key(Purpose.TARGET, 12), 40)[ids]
-        assert np.array_equal(scores.powers_at(12, ids), scores._raised(words))
-    assert len(scores._some[12]) <= 4 and scores._some[12][0][0] is arrays[0]
+        words = noise.field(Key(Purpose.TARGET, 12), 48)[ids]
+        np.testing.assert_allclose(scores.powers_at(12, ids), scores._raised(words), rtol=1e-6)
+    assert sorted(asked) == [1, 2, 3, 5, 7, 9, 11, 30, 44]
+    assert scores.powers_at(12, arrays[0]) is scores.powers_at(12, arrays[0])
+    asked.clear()
     scores.forget_before(13)
-    assert not scores._some
+    scores.powers_at(13, arrays[0])
+    scores.powers_at(12, arrays[0])
+    assert asked == [1, 5, 30, 1, 5, 30]

@@ -28,7 +28,6 @@ from draftproof.errors import ParameterError
 Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
 """([K] token ids, [K] logarithms of their shares), the largest first."""
 _BLOCK: Final = 64
-_NUM_REMEMBERED: Final = 2
 _NO_ID: Final[NDArray[np.int64]] = np.empty(0, dtype=np.int64)
 
 
@@ -54,13 +53,15 @@ class NoiseScores:
         self.noise: Any = noise
         self.noise_weight, self.sharpness, self.num_children = noise_weight, sharpness, num_children
         self._powers: dict[int, NDArray[np.float32]] = {}
-        self._some: dict[int, list[tuple[NDArray[np.int64], NDArray[np.float32]]]] = {}
+        # The ids that were asked for last, and the powers of all that ever were; 0 where none is known.
+        self._some: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+        self._known: dict[int, NDArray[np.float32]] = {}
         self._last: dict[int, tuple[Law, float, int, Ranked]] = {}
         self._scratch: NDArray[np.float32] = np.empty(0, dtype=np.float32)
 
     def forget_before(self, position: int) -> None:
         """Drops what is kept for positions that are committed."""
-        for kept in (self._powers, self._some, self._last):
+        for kept in (self._powers, self._some, self._known, self._last):
             for old in [known for known in kept if known < position]:
                 del kept[old]
 
@@ -95,14 +96,23 @@ class NoiseScores:
         return ids, self._log_shares(scores, best)
 
     def powers_at(self, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """[K] what probabilities at these ids are multiplied by, remembered for the last few arrays of a position."""
-        known = self._some.setdefault(position, [])
-        for ids, powers in known:
-            if ids is token_ids:
-                return powers
-        powers = self._raised(self.noise.field_at(Key(Purpose.TARGET, position), token_ids))
-        # The first is often the drafter's whole vocabulary, which is asked for again.
-        self._some[position] = [*known[:1], *known[1:][-_NUM_REMEMBERED:], (token_ids, powers)]
+        """[K] what probabilities at these ids, ascending, are multiplied by. Nodes of one depth ask for one array of
+        ids, or for tokens that much the same others have asked for: no noise is computed twice."""
+        last = self._some.get(position)
+        if last is not None and last[0] is token_ids:
+            return last[1]
+        known, size = self._known.get(position), int(token_ids[-1]) + 1 if len(token_ids) else 0
+        if known is None or len(known) < size:
+            longer = np.zeros(size, dtype=np.float32)
+            if known is not None:
+                longer[: len(known)] = known
+            known = self._known[position] = longer
+        powers: NDArray[np.float32] = known[token_ids]
+        missing = token_ids[powers == 0]
+        if len(missing):
+            known[missing] = self._raised(self.noise.field_at(Key(Purpose.TARGET, position), missing))
+            powers = known[token_ids]
+        self._some[position] = (token_ids, powers)
         return powers
 
     def _log_shares(self, scores: NDArray[Any], best: NDArray[np.int64]) -> NDArray[np.float64]:
