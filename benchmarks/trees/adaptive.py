@@ -64,6 +64,7 @@ TREES = {
     for weight in (1.0, 0.8)
 }
 AUTO = {"auto": {"topology": "auto", "num_tree_nodes": 32}}
+LOOKUP = {"auto, lookup 2": {"topology": "auto", "num_tree_nodes": 32, "lookup_first": 2}}
 
 
 class Ways:
@@ -124,7 +125,8 @@ def random_words(args: argparse.Namespace) -> dict[str, Any]:
 def stream(args: argparse.Namespace) -> dict[str, Any]:
     """A mixed stream: kinds by turns."""
     clock, prompts = CLOCKS[args.clock], _mixed(args)
-    wanted = {name: fields for name, fields in {**CHAINS, **TREES}.items() if not args.ways or name in args.ways}
+    known = {**CHAINS, **TREES, **LOOKUP}
+    wanted = {name: fields for name, fields in known.items() if not args.ways or name in args.ways}
     own = Ways(args, {**wanted, **AUTO}, open_target(args))
     # Name -> the engines that have it, and its name there.
     ways = {name: (own, name) for name in own.llms}
@@ -182,9 +184,9 @@ def _summary(seconds: dict[str, dict[str, float]], passes: dict[str, int], token
     """seconds: of each way by kind. passes: of each way. tokens: by kind."""
     names, kinds, num_tokens = list(seconds), list(tokens), sum(tokens.values())
     total = {name: sum(found.values()) for name, found in seconds.items()}
-    fixed = [name for name in names if not name.endswith("auto")]
+    fixed = [name for name in names if not name.split(": ")[-1].startswith("auto")]
     chains = [name for name in names if name.split(": ")[-1].startswith("chain")]
-    autos = [name for name in names if name.split(": ")[-1] == "auto"]
+    autos = [name for name in names if name.split(": ")[-1].startswith("auto")]
     best = {kind: min(fixed, key=lambda name, kind=kind: seconds[name][kind]) for kind in kinds}  # type: ignore[misc]
     # Another drafter's fixed ways are none that this engine could have been set to.
     own = [name for name in fixed if ": " not in name]

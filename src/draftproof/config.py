@@ -63,8 +63,9 @@ class SpeculativeConfig(_FromMapping):
     this package brings along for the embedded model.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram that is looked up; suffix takes
     prompt_lookup_min as its shortest match.
-    lookup_first: with the methods that have weights, for chains: where the text's last so many tokens or more stood in
-    it before, what came after them is drafted, and the drafter is not asked; unset for never.
+    lookup_first: with the methods that have weights, where the text's last so many tokens or more stood in it before:
+    for chains what came after them is drafted, and the drafter is not asked; for trees under keyed it is mixed into the
+    drafter's laws; unset for never.
     share_target_noise: under keyed, let the drafter draw with the target's own noise.
     topology: "chain", or "tree": several candidates at a position, `num_tree_nodes` of them in all (32 if unset), on
     paths of up to `max_tree_depth` tokens (8 if unset); under keyed with draft_length "auto" also "auto": a chain or a
@@ -117,10 +118,15 @@ class SpeculativeConfig(_FromMapping):
             )
         if self.lookup_first is not None:
             _integer("lookup_first", self.lookup_first, 1, 64)
-            if self.method in LOOKUP_METHODS or self.topology != "chain":
+            if self.method in LOOKUP_METHODS:
                 raise ParameterError(
-                    "lookup_first", self.lookup_first, "unset for trees and for methods that have no weights",
-                    "these look up by themselves, and a tree is built from one drafter's laws",
+                    "lookup_first", self.lookup_first, "unset for methods that have no weights",
+                    "these look up by themselves",
+                )  # fmt: skip
+            if self.topology != "chain" and self.verifier != "keyed":
+                raise ParameterError(
+                    "lookup_first", self.lookup_first, "unset for trees under other verifiers than keyed",
+                    "what lookups are worth is learned from request to request, and their laws may not depend on that",
                 )  # fmt: skip
         check_topology(self)
 

@@ -60,7 +60,9 @@ def test_both_are_told_and_say_how_sure_they_are():
     ("fields", "words"),
     [
         ({"method": "ngram"}, "methods that have no weights"),
-        ({"method": "eagle3", "topology": "tree"}, "unset for trees"),
+        ({"method": "ngram", "topology": "tree"}, "methods that have no weights"),
+        ({"method": "eagle3", "topology": "tree", "verifier": "match"}, "other verifiers than keyed"),
+        ({"method": "eagle3", "topology": "tree", "verifier": "traversal"}, "other verifiers than keyed"),
         ({"method": "eagle3", "lookup_first": 0}, "1 to 64"),
     ],
 )

@@ -117,7 +117,7 @@ _SPECULATION_OPTIONS: Final = (
     click.option("--prompt-lookup-max", type=Number(int), help="Longest n-gram that is looked up. [default: 5]"),
     click.option("--lookup-first", type=Number(int),
                  help="Where the text's last so many tokens or more stood before, draft what came after them and don't "
-                      "ask the draft model or learned drafter. [default: never]"),
+                      "ask the draft model or learned drafter; a tree takes both. [default: never]"),
     click.option("--share-target-noise/--no-share-target-noise", default=None,
                  help="Under keyed, let a draft model draw with the target's own noise. [default: on]"),
     click.option("--topology", metavar=choice(TOPOLOGIES),

@@ -55,9 +55,9 @@ def make_drafter(config: SpeculativeConfig, target: Target, tokenizer: Any, chai
             "topology", config.topology, "'chain' for a target with a recurrent state, which follows one path"
         )
     drafter = make(config, target, tokenizer, chain)
-    if config.lookup_first is not None:
-        return LookupFirst(drafter, config.lookup_first)
-    return drafter if config.topology == "chain" else tree_drafter_of(drafter, config)
+    if config.topology != "chain":
+        return tree_drafter_of(drafter, config)
+    return drafter if config.lookup_first is None else LookupFirst(drafter, config.lookup_first)
 
 
 def _make_ngram(config: SpeculativeConfig, target: Target, tokenizer: Any, chain: SamplerChain) -> Drafter:

@@ -75,6 +75,16 @@ class SuffixAutomaton:
             state = self._link[state]
         return Place(state, length)
 
+    def after(self, place: Place, token_id: int) -> Place:
+        """The longest suffix of `place` that this token follows in the context, with it; the root's if none is."""
+        state, length = place
+        while token_id not in self._next[state]:
+            if state == ROOT_STATE:
+                return Place(ROOT_STATE, 0)
+            state = self._link[state]
+            length = self._length[state]
+        return Place(self._next[state][token_id], length + 1)
+
     def with_follower(self, place: Place) -> Place:
         """The longest suffix of `place` that some token follows in the context; the root if none but it."""
         state, length = place

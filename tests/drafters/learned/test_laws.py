@@ -9,6 +9,7 @@ from draftproof.core import Dense, DrawnWith, PointMass, Sparse
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
 from draftproof.drafters.lookup_first import LookupFirst
+from draftproof.drafters.tree.with_lookup import WithLookup
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
@@ -101,6 +102,20 @@ def test_trees(target, plain_ids, folders, method):
     """A block's laws give trees, by depth or after the token before; a chain drafter's, round by round."""
     llm = speculative(target, folders[method], method, 6, topology="tree", num_tree_nodes=12)
     assert [output.outputs[0].token_ids for output in generate(llm, 1.0)] == plain_ids[1.0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_trees_with_lookups(target, folders, method):
+    """Of texts that repeat themselves, so that lookups take part, rightly and wrongly."""
+    prompts = [[2, 4, 6, 10, 2, 4, 6], [2, 6, 2, 6, 4], [10, 4, 10]]
+    shared = {"max_tokens": NUM_TOKENS, "detokenize": False, "ignore_eos": True, "allowed_token_ids": [2, 4, 6, 10]}
+    many = [SamplingParams(seed=seed, temperature=float(seed > 0), **shared) for seed in range(3)]
+    llm = speculative(target, folders[method], method, 6, topology="tree", num_tree_nodes=12, lookup_first=2)
+    outputs = llm.generate(prompts, many)
+    plain = LLM.from_target(target, None).generate(prompts, many)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in plain]
+    assert isinstance(llm.drafter.source, WithLookup)
+    assert llm.drafter.source._weights
 
 
 @pytest.fixture(scope="module")

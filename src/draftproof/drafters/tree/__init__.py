@@ -21,6 +21,7 @@ from draftproof.drafters.tree.sources import source_of
 from draftproof.drafters.tree.static import Static, paths_for, shape_for
 from draftproof.drafters.tree.top_k import TopK
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy, TunedShares, arms_of
+from draftproof.drafters.tree.with_lookup import WithLookup
 from draftproof.verify import get_verifier
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def tree_drafter_of(drafter: Drafter, config: SpeculativeConfig) -> Drafter:
             shape = shape_for if verifier.supports_branches_below else paths_for
             sharpness = 1.0 if config.sharpness is None else config.sharpness
             return SampledTreeDrafter(source, verifier.siblings, max_depth=max_depth, shape=shape, sharpness=sharpness)
+    if config.lookup_first is not None:
+        source = WithLookup(source, config.lookup_first)
     return TreeDrafter(source, builder_of(config.tree_builder, source, max_depth), shares_of(config))
 
 
