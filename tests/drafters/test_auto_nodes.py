@@ -79,6 +79,26 @@ def test_a_debt_is_bounded_and_a_draft_is_not_taken_for_slower_than_it_is():
         assert shared.draft_seconds == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("make", [AutoNodes, CuttingNodes])
+def test_a_drafter_that_had_nothing_to_begin_with_says_nothing_of_what_drafts_cost(make):
+    """The first pass of each request may be one: were its time believed, trees would be cut to a few nodes."""
+    policy = make(16)
+    policy.observe_cost(1, PLAIN_SECONDS)
+    policy.num_tokens(None)
+    policy.observe_draft_cost(0, 0.001 * PLAIN_SECONDS)
+    for _ in range(2):
+        policy.num_tokens(None)
+        policy.observe_draft_cost(8, 0.3 * PLAIN_SECONDS)
+        assert policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
+    for _ in range(5):
+        policy.num_tokens(None)
+        policy.observe_draft_cost(0, 0.001 * PLAIN_SECONDS)
+        assert policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
+    # A tree that was grown and then cut to nothing took its time.
+    policy.observe_draft_cost(0, 0.6 * PLAIN_SECONDS)
+    assert policy._shared.draft_seconds > 0.31 * PLAIN_SECONDS
+
+
 @pytest.mark.parametrize("kind", [AutoNodes, CuttingNodes])
 @pytest.mark.parametrize("slope", [0.01, 0.05, 0.2])
 def test_what_nothing_can_guess_costs_little(kind, slope):

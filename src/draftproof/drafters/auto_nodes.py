@@ -129,7 +129,7 @@ class AutoNodes:
     def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Growing a tree took `seconds`, however many of its nodes were kept."""
         if self.use_clock:
-            self._shared.settle_draft(seconds, self._costs.of_plain())
+            self._shared.settle_draft(seconds, self._costs.of_plain(), is_empty=num_drafted == 0)
 
     def _speed(self, confidence: float | None, budget: int) -> float:
         """Emitted tokens per plain step's time."""
@@ -184,8 +184,17 @@ class Shared:
         self.draft_seconds = 0.0
         self._has_draft_time = False
 
-    def settle_draft(self, seconds: float, plain_seconds: float) -> None:
-        """Seconds of a draft and of a plain step. The first draft counts as MOST plain steps at most, as in `costs`."""
+    def settle_draft(self, seconds: float, plain_seconds: float, *, is_empty: bool = False) -> None:
+        """Seconds of a draft and of a plain step. The first draft counts as MOST plain steps at most, as in `costs`.
+
+        is_empty: of no nodes. It was grown and then cut to nothing; or the drafter had nothing to begin with, as before
+        the target has read the context, and was so quick that nothing follows for drafts.
+        """
+        if is_empty and not self._has_draft_time:
+            self.draft_seconds = min(seconds, MOST * plain_seconds)
+            return
+        if is_empty and self.is_overrated(seconds):
+            return
         seconds = min(seconds, MOST * (self.draft_seconds if self._has_draft_time else plain_seconds))
         is_news = not self._has_draft_time or self.is_overrated(seconds)
         self.draft_seconds += (seconds - self.draft_seconds) * (1.0 if is_news else DRAFT_GAIN)
