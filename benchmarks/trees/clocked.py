@@ -7,7 +7,8 @@ First the real engine runs a few passes of each width, and the processor time of
 and of its further ones is noted. Then the texts, kinds by turns, are one stream for each way of drafting: the drafter
 and its policies run as they are, the target does not, and time is what these costs say. So ways can be held against
 each other on a machine that others use, and a policy's gain or loss is told from the machine's noise. --scatter makes
-the times of passes scatter, the same way each time. What it leaves out: what one way does to the caches of another, and
+the times of passes scatter, the same way each time, and --drift lets the machine be slower and faster for dozens of
+passes. What it leaves out: what one way does to the caches of another, and
 that a chain's draft may cost less than a tree's. `adaptive` measures that, on a quiet machine.
 Bars: auto over the best fixed way in hindsight by kind, .97; over the best keyed chain, 1.15 at T = 1, 1.1 at T = 0.
 """
@@ -46,6 +47,8 @@ from draftproof.verify import get_verifier
 WIDTHS = (2, 4, 8, 16, 32, 64)
 NUM_PASSES = 10
 DEPTH = 8
+KEPT = 0.97
+"""Of a machine's drift, from one pass to the next."""
 
 
 class Costs:
@@ -150,10 +153,17 @@ class Stream:
     """One way of drafting, over all texts in turn."""
 
     def __init__(
-        self, walks: Walks, costs: Costs, fields: dict[str, Any], builder: Any = None, scatter: float = 0.0
+        self,
+        walks: Walks,
+        costs: Costs,
+        fields: dict[str, Any],
+        builder: Any = None,
+        scatter: float = 0.0,
+        drift: float = 0.0,
     ) -> None:
         self.walks, self.costs, self.now = walks, costs, 0.0
-        self.scatter, self.random = scatter, random.Random(1)
+        self.scatter, self.drift, self.random = scatter, drift, random.Random(1)
+        self.level = 0.0
         self.config = SpeculativeConfig(**walks.method, verifier="keyed", **fields)
         self.policies = policy_for(self.config, get_verifier("keyed"))
         source = source_of(walks.drafter)
@@ -202,7 +212,8 @@ class Stream:
                 policy.observe_draft_cost(len(draft), self.now - began)
             path = path_along(draft, output)
             num = min(1 + len(path), len(output))
-            took = self.costs.of_pass(1 + len(draft)) * math.exp(self.random.gauss(0.0, self.scatter))
+            self.level = KEPT * self.level + self.random.gauss(0.0, self.drift * math.sqrt(1.0 - KEPT**2))
+            took = self.costs.of_pass(1 + len(draft)) * math.exp(self.level + self.random.gauss(0.0, self.scatter))
             self.now += took
             policy.observe(len(draft), min(len(path), num), None)
             policy.observe_cost(1 + len(draft), took)
@@ -255,7 +266,7 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     for name, (fields, builder) in ways(args.temperature == 0).items():
         if args.ways and name not in args.ways and name != "auto":
             continue
-        stream = Stream(walks, costs, fields, builder, args.scatter)
+        stream = Stream(walks, costs, fields, builder, args.scatter, args.drift)
         seconds[name], passes = stream.run(order)
         per_pass[name] = sum(tokens.values()) / passes
         losses = stream.drafter.shares.means() if hasattr(stream.drafter.shares, "means") else losses
@@ -296,6 +307,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--scatter", type=float, default=0.0, help="standard deviation of the logarithm of a pass's time"
+    )
+    parser.add_argument(
+        "--drift", type=float, default=0.0, help="the same of the machine's own, from pass to pass alike"
     )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

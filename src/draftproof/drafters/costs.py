@@ -12,6 +12,8 @@ without plain passes level and shape can't be told apart, and one is asked for n
 plain pass, not what others take.
 Where times scatter, a width that was measured n times is taken to cost DOUBT standard errors of their mean less than it
 did, so that an unlucky first measurement is not the last.
+No pass is taken to cost less than a narrower one: where measured shapes fall, they are scatter, and neighbours that do
+count as one, with the mean of all that was measured of them.
 A width that was never measured lies on the straight line between its measured neighbours, or on one of
 slope FIRST_SLOPE beyond the widest of them, or of that one's mean slope from one token on if that is steeper: it is
 tried before it is known to be dear, but costs are taken to be convex. Widths above FINEST are kept
@@ -21,7 +23,7 @@ in 16 steps an octave.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from typing import Final, Protocol
@@ -120,6 +122,8 @@ class LearnedCosts:
         self._shape: dict[int, float] = {1: 0.0}
         self._widths = [1]
         self._num_measured: dict[int, int] = {}
+        # For each of the widths its shape as it is taken, and by how many measurements; None until it is asked for.
+        self._rising: list[tuple[float, int]] | None = None
         # Width -> its first logarithms of seconds over the level.
         self._firsts: dict[int, list[float]] = {}
         self._last_passes: dict[int, int] = {}
@@ -141,7 +145,7 @@ class LearnedCosts:
     def of_pass(self, width: int) -> float:
         """Seconds; see the module."""
         total = _binned(width + self._load.num_other_tokens)
-        return exp(self._level() + self._shape_at(total, hopeful=True))
+        return exp(self._level() + self._shape_at(total, self._hopeful))
 
     def of_passes(self, most: int) -> NDArray[np.float64]:
         """Seconds."""
@@ -149,7 +153,7 @@ class LearnedCosts:
         totals = np.arange(1 + num_others, 1 + most + num_others)
         if totals[-1] > FINEST:
             totals = np.array([_binned(int(total)) for total in totals])
-        known = [exp(self._known(width, hopeful=True)) for width in widths]
+        known = [exp(self._hopeful(index)) for index in range(len(widths))]
         shapes = np.interp(totals, widths, known)
         beyond = totals > widths[-1]
         shapes[beyond] = known[-1] + _slope(widths[-1], known[-1]) * (totals[beyond] - widths[-1])
@@ -158,7 +162,7 @@ class LearnedCosts:
 
     def of_plain(self) -> float:
         """Seconds, for as many requests as the last pass had."""
-        return exp(self._level() + self._shape_at(_binned(self._load.num_requests)))
+        return exp(self._level() + self._shape_at(_binned(self._load.num_requests), self._expected))
 
     def of_draft(self, num_tokens: int, *, is_lookup: bool = False) -> float:
         """Seconds; see `draft_cost`."""
@@ -167,7 +171,7 @@ class LearnedCosts:
     def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Move level and shape towards the measured time."""
         _check(width, seconds)
-        self._load = load
+        self._load, self._rising = load, None
         total, octave = _binned(width + load.num_other_tokens), load.num_cached.bit_length()
         num_measured = self._num_measured.get(total, 0)
         self._num_measured[total] = num_measured + 1
@@ -227,23 +231,44 @@ class LearnedCosts:
         # A first draft that another process interrupted is no more than slow; the next ones find out.
         self._drafts[is_lookup].observe(num_tokens, seconds, MOST * self.of_plain())
 
-    def _shape_at(self, total: int, *, hopeful: bool = False) -> float:
-        """hopeful: as low as it may well be, after so few measurements with so much scatter."""
-        if total in self._shape:
-            return self._known(total, hopeful)
-        widths = self._widths
+    def _shape_at(self, total: int, known: Callable[[int], float] | None = None) -> float:
+        """known: what is taken for a width's shape, by its index; as it was measured if None."""
+        widths, known = self._widths, known or self._measured
         right = bisect_left(widths, total)
+        if right < len(widths) and widths[right] == total:
+            return known(right)
         left = widths[right - 1]
-        left_cost = exp(self._known(left, hopeful))
+        left_cost = exp(known(right - 1))
         if right == len(widths):
             return log(left_cost + _slope(left, left_cost) * (total - left))
-        right_cost = exp(self._known(widths[right], hopeful))
+        right_cost = exp(known(right))
         share = (total - left) / (widths[right] - left)
         return log(left_cost + share * (right_cost - left_cost))
 
-    def _known(self, total: int, hopeful: bool) -> float:
-        doubt = DOUBT * sqrt(self._scatter / self._num_measured[total]) if hopeful and total > 1 else 0.0
-        return self._shape[total] - doubt
+    def _measured(self, index: int) -> float:
+        return self._shape[self._widths[index]]
+
+    def _expected(self, index: int) -> float:
+        return self._taken()[index][0]
+
+    def _hopeful(self, index: int) -> float:
+        """As low as a shape may well be, after so few measurements with so much scatter."""
+        shape, count = self._taken()[index]
+        return shape - (DOUBT * sqrt(self._scatter / count) if index else 0.0)
+
+    def _taken(self) -> list[tuple[float, int]]:
+        """Pool adjacent violators: the least squares of what never falls."""
+        if self._rising is None:
+            pools: list[tuple[float, int, int]] = []
+            for width in self._widths:
+                shape, count, size = self._shape[width], max(self._num_measured.get(width, 0), 1), 1
+                while pools and pools[-1][0] > shape:
+                    other, num, widths = pools.pop()
+                    shape = (shape * count + other * num) / (count + num)
+                    count, size = count + num, size + widths
+                pools.append((shape, count, size))
+            self._rising = [(shape, count) for shape, count, size in pools for _ in range(size)]
+        return self._rising
 
 
 class FixedCosts:
