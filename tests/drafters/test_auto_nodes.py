@@ -84,16 +84,10 @@ def test_a_drafter_that_had_nothing_to_begin_with_says_nothing_of_what_drafts_co
     """The first pass of each request may be one: were its time believed, trees would be cut to a few nodes."""
     policy = make(16)
     policy.observe_cost(1, PLAIN_SECONDS)
-    policy.num_tokens(None)
-    policy.observe_draft_cost(0, 0.001 * PLAIN_SECONDS)
-    for _ in range(2):
+    for turn, (size, steps) in enumerate([(0, 0.001), (8, 0.3), (8, 0.3), (0, 0.001), (0, 0.001)]):
         policy.num_tokens(None)
-        policy.observe_draft_cost(8, 0.3 * PLAIN_SECONDS)
-        assert policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
-    for _ in range(5):
-        policy.num_tokens(None)
-        policy.observe_draft_cost(0, 0.001 * PLAIN_SECONDS)
-        assert policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
+        policy.observe_draft_cost(size, steps * PLAIN_SECONDS)
+        assert turn == 0 or policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
     # A tree that was grown and then cut to nothing took its time.
     policy.observe_draft_cost(0, 0.6 * PLAIN_SECONDS)
     assert policy._shared.draft_seconds > 0.31 * PLAIN_SECONDS

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from draftproof.drafters import acceptance
 from draftproof.drafters.acceptance import AcceptanceRates
 from draftproof.drafters.auto_length import AutoLength
-from draftproof.drafters.costs import PLAIN_EVERY, FixedCosts, LearnedCosts, Load
+from draftproof.drafters.costs import PLAIN_EVERY, LearnedCosts, Load
+from draftproof.drafters.fixed_costs import FixedCosts
 from draftproof.drafters.guards import FIRST_BUDGET, LAST_INTERVAL, LOSS_SHARE, MOST_BUDGET, MOST_DEBT, LossBudget
 from draftproof.drafters.length import FixedLength
 from draftproof.errors import ParameterError

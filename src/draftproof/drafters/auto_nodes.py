@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, FixedCosts, LearnedCosts, Load, relative_cost
+from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, LearnedCosts, Load, relative_cost
 from draftproof.drafters.draft_cost import MOST
+from draftproof.drafters.fixed_costs import FixedCosts
 from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
 from draftproof.errors import ParameterError
 

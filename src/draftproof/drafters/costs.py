@@ -1,4 +1,4 @@
-"""What a pass costs: seconds by the tokens of its forward, learned on line, or read from a fixed table.
+"""What a pass costs: seconds by the tokens of its forward, learned on line; `fixed_costs` reads them from a table.
 
 Model: log seconds(tokens) = level + shape[tokens], shape[1] = 0. The shape says what width costs, and is learned
 slowly. The level, common to all widths, follows the machine; there is one for each octave of cached entries, so that
@@ -23,7 +23,7 @@ in 16 steps an octave.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from typing import Final, Protocol
@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.drafters.draft_cost import MOST, DraftCost
+from draftproof.drafters.rising import rising
 from draftproof.errors import ParameterError
 
 FIRST_SLOPE: Final = 0.05
@@ -257,59 +258,10 @@ class LearnedCosts:
         return shape - (DOUBT * sqrt(self._scatter / count) if index else 0.0)
 
     def _taken(self) -> list[tuple[float, int]]:
-        """Pool adjacent violators: the least squares of what never falls."""
         if self._rising is None:
-            pools: list[tuple[float, int, int]] = []
-            for width in self._widths:
-                shape, count, size = self._shape[width], max(self._num_measured.get(width, 0), 1), 1
-                while pools and pools[-1][0] > shape:
-                    other, num, widths = pools.pop()
-                    shape = (shape * count + other * num) / (count + num)
-                    count, size = count + num, size + widths
-                pools.append((shape, count, size))
-            self._rising = [(shape, count) for shape, count, size in pools for _ in range(size)]
+            counts = (max(self._num_measured.get(width, 0), 1) for width in self._widths)
+            self._rising = rising(zip((self._shape[width] for width in self._widths), counts, strict=True))
         return self._rising
-
-
-class FixedCosts:
-    """Costs from a table, so that lengths don't depend on a clock, nor on what shares a pass.
-
-    passes: [max_tokens + 1] relative costs of passes over 1, 2, … tokens. draft_token: of one drafted token.
-    Measured times are taken and not used: that is what the table is for.
-    """
-
-    wants_plain_pass: Final = False
-    num_requests: Final = 1
-
-    def __init__(self, passes: Sequence[float], draft_token: float = 0.0) -> None:
-        if not passes or not all(isfinite(cost) and cost > 0 for cost in passes):
-            raise ParameterError("cost_table", list(passes), "positive finite costs of passes over 1, 2, … tokens")
-        if not (isfinite(draft_token) and draft_token >= 0):
-            raise ParameterError("draft_token_cost", draft_token, "a finite cost of 0 or more")
-        self._passes = tuple(passes)
-        self._draft_token = draft_token
-
-    def of_pass(self, width: int) -> float:
-        """The table's entry."""
-        return self._passes[width - 1]
-
-    def of_passes(self, most: int) -> NDArray[np.float64]:
-        """The table's first entries."""
-        return np.array(self._passes[:most])
-
-    def of_plain(self) -> float:
-        """The table's first entry."""
-        return self._passes[0]
-
-    def of_draft(self, num_tokens: int, *, is_lookup: bool = False) -> float:
-        """Proportional to the number of tokens."""
-        return self._draft_token * num_tokens
-
-    def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
-        """Not used."""
-
-    def observe_draft(self, num_tokens: int, seconds: float, *, is_lookup: bool = False) -> None:
-        """Not used."""
 
 
 def _slope(widest: int, cost: float) -> float:
