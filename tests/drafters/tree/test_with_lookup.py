@@ -151,6 +151,25 @@ def test_matches_that_are_wrong_lose_their_weight():
     assert source.weight((8, True)) == FIRST_WEIGHT
 
 
+class Never(Source):
+    """Gives token 0 all of its weight."""
+
+    def law(self, context):
+        return Dense(np.eye(1, SIZE, dtype=np.float32)[0])
+
+
+def test_a_weight_stays_where_it_can_be_corrected():
+    """Of matches that were always right where the law had nothing, 20,000 times, and then always wrong."""
+    source, text = WithLookup(Never(uneven_table(SIZE, 3)), 2), [1, 2, 3, 1, 2]
+    for token_id, bound in [(3, 0.99), (0, 0.01)]:
+        for _ in range(20_000):
+            source.root_laws([request_of(text)])
+            source.observe(0, [*text, token_id], verdict_of([token_id]))
+        assert source.weight((1, True)) == bound
+        [law] = source.root_laws([request_of(text)])
+        assert law.prob(3) == pytest.approx(bound, rel=1e-5) and law.prob(0) == pytest.approx(1 - bound, rel=1e-5)
+
+
 def test_what_was_never_committed_teaches_nothing():
     source = WithLookup(Source(uneven_table(SIZE, 3)), 2)
     source.root_laws([request_of(TEXT)])

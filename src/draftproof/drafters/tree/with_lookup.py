@@ -33,6 +33,8 @@ FIRST_COUNT: Final = 8
 """which counts as so many matches."""
 MOST_COUNT: Final = 400
 """Matches that a weight remembers."""
+BOUNDS: Final = (0.01, 0.99)
+"""Of a weight: one of 0 or 1 could never be corrected, and a law of weight 0 has no tokens."""
 LENGTHS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
 
 Class = tuple[int, bool]
@@ -149,7 +151,8 @@ class WithLookup:
         own, other = weight * float(match.law.prob(token_id)), (1.0 - weight) * float(law.prob(token_id))
         if own + other > 0:
             count = min(count + 1, MOST_COUNT)
-            self._weights[match.kind] = (weight + (own / (own + other) - weight) / count, count)
+            weight += (own / (own + other) - weight) / count
+            self._weights[match.kind] = (min(max(weight, BOUNDS[0]), BOUNDS[1]), count)
 
 
 def mixed(law: Law, other: Law, weight: float) -> Law:
