@@ -17,7 +17,8 @@ PACKAGE = "draftproof"
 ROOT = "draftproof"
 
 BASE = frozenset(
-    "core draft keys laws params sampler_fields refusals structured validation config errors noise philox race".split()
+    "core draft keys laws params sampler_fields refusals structured validation config errors".split()
+    + "noise philox race when_asked".split()
 )
 SAMPLING = BASE | {"sampling"}
 VERIFY = SAMPLING | {"verify"}

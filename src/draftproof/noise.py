@@ -52,6 +52,7 @@ _INDEX_LIMIT: Final = 1 << 24
 _NUM_CACHED_FIELDS: Final = 24
 _FEW: Final = 24  # tokens, or blocks, that are quicker drawn one by one than as an array
 _MANY: Final = 4096  # tokens from which on it pays to ask which can win
+_SHARE: Final = 32  # of one block in so many, all of a field are computed
 
 
 def fresh_seed() -> int:
@@ -117,9 +118,11 @@ class KeyedNoise:
     def field(self, key: Key, vocab_size: int) -> NDArray[np.uint32]:
         """[vocab_size] 32-bit words of the field of `key`, one per token id. Cached, never redrawn."""
         cached = self._fields.get(key)
-        if cached is None or len(cached) < vocab_size:
-            cached = self._words(key, np.arange((vocab_size + 3) // 4, dtype=np.uint64)).reshape(-1)
-            self._fields[key] = cached
+        num_known = 0 if cached is None else len(cached)
+        if cached is None or num_known < vocab_size:
+            blocks = np.arange(num_known // BLOCK, -(-vocab_size // BLOCK), dtype=np.uint64)
+            more = self._words(key, blocks).reshape(-1)
+            cached = self._fields[key] = more if cached is None else np.concatenate([cached, more])
             if len(self._fields) > _NUM_CACHED_FIELDS:
                 self._fields.popitem(last=False)
         return cached[:vocab_size]
@@ -135,8 +138,8 @@ class KeyedNoise:
         first_of_block = np.empty(len(blocks), dtype=bool)
         first_of_block[0] = True
         np.not_equal(blocks[1:], blocks[:-1], out=first_of_block[1:])
-        if 2 * np.count_nonzero(first_of_block) > int(blocks[-1]):
-            # Most blocks are asked for: all take no longer, and whoever draws at this position finds them.
+        if _SHARE * np.count_nonzero(first_of_block) > int(blocks[-1]):
+            # A law so wide is hardly filtered: whoever draws at this position looks at all tokens, and finds them here.
             return self.field(key, int(token_ids[-1]) + 1)[token_ids]
         words = self._words(key, blocks[first_of_block].astype(np.uint64))
         found: NDArray[np.uint32] = words[np.cumsum(first_of_block) - 1, token_ids & 3]

@@ -243,6 +243,8 @@ def test_a_round_is_run_while_it_adds_more_than_its_time_is_worth():
     for num_nodes, steps in ((1, 0.5), (2, 0.6), (3, 1.2)):
         for _ in range(5):
             policy.observe_round(num_nodes, steps * PLAIN_SECONDS)
+    # What the next draft's rounds are taken to cost.
+    policy.num_tokens(None)
     rate = policy._rate() * PLAIN_SECONDS
     assert rate == pytest.approx(2.0, rel=0.1)
     assert policy.num_expanded(np.array([0.52 * rate])) == 1 and policy.num_expanded(np.array([0.48 * rate])) == 0

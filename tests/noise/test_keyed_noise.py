@@ -174,11 +174,22 @@ def test_same_key_with_other_weights_answers_from_the_same_field():
     assert noise.choice(TARGET, weights[ids], ids) == first
 
 
-@pytest.mark.parametrize("step", [1, 2, 4, 7, 9])
-def test_a_field_at_most_of_its_blocks_is_the_field_and_is_kept(step):
-    """Of tokens 4 apart every block is asked for, of tokens 7 apart more than half, of tokens 9 apart fewer."""
+@pytest.mark.parametrize("step", [1, 4, 9, 100, 120, 140])
+def test_a_field_at_many_of_its_blocks_is_the_field_and_is_kept(step):
+    """Of tokens 120 apart one block in 30 is asked for, of tokens 140 apart one in 35."""
     noise, key = KeyedNoise(5), Key(Purpose.TARGET, 17)
     whole, ids = KeyedNoise(5).field(key, 4_000), np.arange(3, 4_000, step)
     assert np.array_equal(noise.field_at(key, ids), whole[ids])
-    assert (key in noise._fields) == (step < 8)
+    assert (key in noise._fields) == (step < 128)
     assert noise.choice(key, np.ones(4_000, dtype=np.float32)) == KeyedNoise(5).choice(key, np.ones(4_000, np.float32))
+
+
+@pytest.mark.parametrize("first", [1, 6, 96, 1_000])
+def test_a_field_that_is_asked_for_again_in_more_tokens_goes_on(first, monkeypatch):
+    whole = KeyedNoise(5).field(TARGET, 4_001)
+    noise, made = KeyedNoise(5), []
+    words = KeyedNoise._words
+    monkeypatch.setattr(KeyedNoise, "_words", lambda own, key, blocks: made.extend(blocks) or words(own, key, blocks))
+    assert np.array_equal(noise.field(TARGET, first), whole[:first])
+    assert np.array_equal(noise.field(TARGET, 4_001), whole) and np.array_equal(noise.field(TARGET, 7), whole[:7])
+    assert made == list(range(1_001))

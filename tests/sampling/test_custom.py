@@ -31,7 +31,10 @@ def test_a_processor_sees_prompt_output_and_the_drafts_before_the_row() -> None:
 
     row = resolve(SamplingParams(logits_processors=[look]), None, 4)
     history = row.first_history([3, 2]).extended((1,))
-    laws_along(SamplerChain(), LOGITS.repeat(3, 1), row, history, [0, 2], [-1, -1])
+    found = laws_along(SamplerChain(), LOGITS.repeat(3, 1), row, history, [0, 2], [-1, -1])
+    assert not seen and found[2] is found[2]
+    assert set(seen) == {(3, 2, 1, 2)}
+    assert len(list(found)) == 3
     assert set(seen) == {(3, 2, 1), (3, 2, 1, 0), (3, 2, 1, 2)}
 
 
@@ -140,8 +143,11 @@ def test_a_fork_that_is_no_copy_is_found() -> None:
     row = resolve(SamplingParams(logits_processors=[Shared()]), None, 4)
     chain, history = SamplerChain(), row.first_history([0])
     assert not isinstance(laws_along(chain, LOGITS, row, history, [], [])[0], LawError)
-    rows = laws_along(chain, LOGITS.repeat(2, 1), row, history, [1], [-1])
-    assert all(isinstance(law, LawError) and "two calls with the same" in law.message for law in rows)
+    # A row that is made before the state has moved is right; no row after that is made.
+    rows = laws_along(chain, LOGITS.repeat(3, 1), row, history, [1, 2], [-1, 0])
+    assert not isinstance(rows[0], LawError)
+    assert all(isinstance(law, LawError) and "two calls with the same" in law.message for law in rows[1:])
+    assert isinstance(laws_along(chain, LOGITS, row, history, [], [])[0], LawError)
 
 
 def test_states_that_fail_are_errors_of_their_rows() -> None:

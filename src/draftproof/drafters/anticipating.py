@@ -15,7 +15,7 @@ Source: the renewal-reward argument for the best rate; DSpark's scheduler admits
 
 from __future__ import annotations
 
-from typing import Final, Protocol, Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class Anticipating(Protocol):
 class CuttingNodes(AutoNodes):
     """`AutoNodes` that is `Anticipating`: it grows the largest tree and cuts it."""
 
-    _added: NDArray[np.float64] | None
+    _prices: _Prices | None
 
     def __init__(self, max_tokens: int, *, use_clock: bool = True) -> None:
         self._engine = _Rates()
@@ -80,7 +80,7 @@ class CuttingNodes(AutoNodes):
 
     def num_tokens(self, confidence: float | None) -> int:
         """As `AutoNodes`'s."""
-        self._added = None
+        self._prices = None
         return super().num_tokens(confidence)
 
     def num_worth(self, survival: NDArray[np.float64]) -> int:
@@ -98,8 +98,8 @@ class CuttingNodes(AutoNodes):
         """See `Anticipating`. A probe is not grown: whether the first token is guessed says enough."""
         if self._probed:
             return 0
-        values = np.cumsum(gains) - self._rate() * self._engine.of_rounds(len(gains))
-        best = int(np.argmax(values))
+        values = np.cumsum(gains) - self._priced(len(gains)).rounds[: len(gains)]
+        best = int(values.argmax())
         return best + 1 if values[best] > 0 else 0
 
     def observe_round(self, num_nodes: int, seconds: float) -> None:
@@ -118,6 +118,7 @@ class CuttingNodes(AutoNodes):
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Take in a committed verdict."""
         super().observe(num_drafted, num_accepted, confidence)
+        self._prices = None
         if self._asked > 0:
             # What a probe has had to catch up with is not what drafting in every pass costs.
             seconds = self._shared.draft_seconds
@@ -137,7 +138,7 @@ class CuttingNodes(AutoNodes):
         self._own = _Rates()
         self._ratios: dict[float | None, _Ratio] = {}
         self._draft_seconds = 0.0
-        self._added = None
+        self._prices = None
 
     def _speed(self, confidence: float | None, budget: int) -> float:
         """Emitted tokens per plain step's time, of drafted passes; they are cut to what is worth it."""
@@ -148,18 +149,31 @@ class CuttingNodes(AutoNodes):
     def _gains(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
         """[…, n + 1] what the first 0, 1, … n nodes gain, less what their part of the pass is worth."""
         num = survival.shape[-1]
-        if self._added is None or len(self._added) <= num:
-            passes = self._costs.of_passes(max(self.max_tokens, num) + 1)
-            self._added = passes - passes[0]
         gains = np.zeros((*survival.shape[:-1], num + 1))
-        np.cumsum(survival, axis=-1, out=gains[..., 1:])
-        gains -= self._rate() * self._added[: num + 1]
+        survival.cumsum(axis=-1, out=gains[..., 1:])
+        gains -= self._priced(num).nodes[: num + 1]
         return gains
+
+    def _priced(self, num: int) -> _Prices:
+        """For `num` nodes at least. They are the same while a draft grows."""
+        if self._prices is None or len(self._prices.rounds) < num:
+            most = max(self.max_tokens, num)
+            passes, rate = self._costs.of_passes(most + 1), self._rate()
+            self._prices = _Prices(rate * (passes - passes[0]), rate * self._engine.of_rounds(most))
+        return self._prices
 
     def _rate(self) -> float:
         """Emitted tokens per second of all requests that share a pass; never below plain steps'."""
         engine = max(self._engine.given(0.0, 1.0), 1.0)
         return max(self._own.given(RATE_PRIOR, engine), 1.0) * self._costs.num_requests / self._costs.of_plain()
+
+
+class _Prices(NamedTuple):
+    """In emitted tokens. nodes: [n + 1] what 0, 1, … n nodes add to a pass. rounds: [n] another of the drafter's passes
+    over 1, 2, … n of them."""
+
+    nodes: NDArray[np.float64]
+    rounds: NDArray[np.float64]
 
 
 class _Ratio:

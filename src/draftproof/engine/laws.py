@@ -7,6 +7,8 @@ position: it ends the request only if an emitted token needs it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from draftproof.core import Draft
@@ -15,6 +17,24 @@ from draftproof.errors import LawError
 from draftproof.grammar import masks_of, with_grammar
 from draftproof.sampling import Mask, SamplerChain, laws_along
 from draftproof.verify.base import Row
+from draftproof.when_asked import WhenAsked
+
+
+class RowsOf(WhenAsked["Row"]):
+    """See `laws_of`."""
+
+    def __init__(
+        self, request: Request, draft: Draft, rows: Sequence[Row], masks: Sequence[Mask | None] | None
+    ) -> None:
+        super().__init__(len(rows))
+        self._request_id, self._draft, self._rows, self._masks = request.request_id, draft, rows, masks
+
+    def _make(self, place: int) -> Row:
+        row = self._rows[place]
+        if not isinstance(row, LawError):
+            return row
+        position = self._draft.start + (self._draft.depths[place - 1] + 1 if place else 0)
+        return _located(row, None if self._masks is None else self._masks[place]).at(self._request_id, position)
 
 
 def laws_of(
@@ -22,8 +42,8 @@ def laws_of(
     request: Request,
     draft: Draft,
     logits: torch.Tensor,
-) -> list[Row]:
-    """[1 + len(draft)] laws or errors.
+) -> RowsOf:
+    """[1 + len(draft)] laws or errors, each made when it is asked for.
 
     logits: [1 + len(draft), >= V]; row 0 after the context, row i + 1 after node i.
     """
@@ -38,13 +58,7 @@ def laws_of(
         masks=masks,
         noise=request.noise,
     )
-    depths = (0, *(depth + 1 for depth in draft.depths))
-    return [
-        _located(row, None if masks is None else masks[index]).at(request.request_id, draft.start + depth)
-        if isinstance(row, LawError)
-        else row
-        for index, (row, depth) in enumerate(zip(rows, depths, strict=True))
-    ]
+    return RowsOf(request, draft, rows, masks)
 
 
 def _located(error: LawError, mask: Mask | None) -> LawError:

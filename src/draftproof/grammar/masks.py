@@ -12,15 +12,28 @@ from draftproof.core import Draft
 from draftproof.errors import LawError
 from draftproof.grammar.cursor import GrammarCursor
 from draftproof.sampling import Mask
+from draftproof.when_asked import StatesAlong, WhenAsked
 
 
-def masks_of(cursor: GrammarCursor, draft: Draft) -> list[Mask | None]:
-    """A mask for each row of the draft: row 0 after the context, row i + 1 after node i."""
-    points: list[GrammarCursor | None] = [cursor]
-    for parent, token_id in zip(draft.parents, draft.token_ids, strict=True):
-        before = points[parent + 1]
-        points.append(None if before is None else before.after(token_id))
-    return [None if point is None else point.mask for point in points]
+class DraftMasks(WhenAsked["Mask | None"]):
+    """See `masks_of`."""
+
+    def __init__(self, cursor: GrammarCursor, draft: Draft) -> None:
+        super().__init__(1 + len(draft))
+        self._token_ids = draft.token_ids
+        self._points: StatesAlong[GrammarCursor | None] = StatesAlong(cursor, draft.parents, self._after)
+
+    def _make(self, place: int) -> Mask | None:
+        point = self._points.at(place)
+        return None if point is None else point.mask
+
+    def _after(self, before: GrammarCursor | None, node: int) -> GrammarCursor | None:
+        return None if before is None else before.after(self._token_ids[node])
+
+
+def masks_of(cursor: GrammarCursor, draft: Draft) -> DraftMasks:
+    """A mask for each row of the draft, made when it is asked for: row 0 after the context, row i + 1 after node i."""
+    return DraftMasks(cursor, draft)
 
 
 def with_grammar(error: LawError, mask: Mask) -> LawError:

@@ -165,6 +165,22 @@ class SamplerChain:
                     found.append(located)
         return found
 
+    def law(
+        self,
+        logits: torch.Tensor,
+        params: RowParams,
+        history: History,
+        *,
+        mask: Mask | None = None,
+        noise: Noise | None = None,
+    ) -> Law:
+        """As `laws` of one row. logits: [>= V]. mask: [>= V], or None. Raises LawError."""
+        [row] = self._rows(logits[None], [params], [history])
+        [row_mask], [own_noise] = _masks([mask], [params]), _noises(noise, [params])
+        with np.errstate(all="ignore"):
+            plan = self.preset.plan(params)
+            return self._law(row[: params.vocab_size], params, history, row_mask, own_noise, plan)
+
     def probs(
         self,
         logits: torch.Tensor,

@@ -147,12 +147,15 @@ class SlotCache(Cache):
         if self.recurrent is not None:
             self.recurrent.free(slot)
 
-    def rewind(self, slot: int, length: int) -> None:
-        """Keep `length` entries. ParameterError, with nothing lost, where a recurrent state of it is gone."""
+    def rewind(self, slot: int, length: int, stop: int = 0) -> None:
+        """Keep `length` entries. ParameterError, with nothing lost, where a recurrent state of it is gone.
+
+        stop: where what was written beside the slot's entries ends, if it goes further than they do.
+        """
         if self.recurrent is not None:
             self.recurrent.rewind(slot, length)
         if self._clears:
-            self.clear(slot, length, self.lengths[slot])
+            self.clear(slot, length, max(self.lengths[slot], stop))
         self.lengths[slot] = length
 
     def reachable(self, slot: int, length: int) -> int:

@@ -83,9 +83,7 @@ class SlotContents:
         entries = kept if branches is None else [branches.own[node] - start for node in kept]
         if entries != list(range(len(kept))):
             self.cache.gather(slot, start, entries)
-        if branches is not None:
-            self.cache.clear(slot, current, branches.stop)
-        self.cache.rewind(slot, length)
+        self.cache.rewind(slot, length, 0 if branches is None else branches.stop)
         if self.taps is not None:
             self.taps.rewind(slot, length, start, moved)
         self._starts[slot], self.parents[slot] = min(start, length), None

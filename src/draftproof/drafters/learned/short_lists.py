@@ -39,9 +39,18 @@ class Bias:
     def __init__(self, head: MarkovHead) -> None:
         self._table = head.markov_w1.weight
         product: Any = head.markov_w2
-        weight = product.weight.detach() if hasattr(product, "weight") else product.dense_weight()
+        # In 8 bits it reads a quarter of what `rows` are.
+        self._whole = None if hasattr(product, "weight") else product
+        weight = product.weight.detach() if self._whole is None else product.dense_weight()
         self.rows = weight.float().cpu()
         """[D, rank]"""
+
+    def of_all(self, token_id: int) -> NDArray[np.float32]:
+        """[D] the bias after a token."""
+        embedded = self._table[[token_id]].float().cpu()
+        bias = embedded @ self.rows.T if self._whole is None else self._whole(embedded)
+        found: NDArray[np.float32] = bias[0].numpy()
+        return found
 
     def after(self, token_ids: Sequence[int], rows: torch.Tensor) -> NDArray[np.float32]:
         """[n, K] the bias after each of the tokens, of K of `rows`.
@@ -80,7 +89,7 @@ class ShortLists:
 
     def root(self, token_id: int) -> Law:
         """The law of the first slot, over all of the drafter's tokens within reach. token_id: the context's newest."""
-        scores = self._logits[0] + self._bias.after([token_id], self._bias.rows)[0]
+        scores = self._logits[0] + self._bias.of_all(token_id)
         weights, likely = self._likely(scores)
         return Sparse(self._ids[likely], weights[likely] / weights.sum())
 

@@ -19,7 +19,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,14 @@ from draftproof.drafters.anticipating import Anticipating
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.builder import TreeBuilder
 from draftproof.drafters.tree.growing import Growing
-from draftproof.drafters.tree.scores import NoiseScores, log_shares_of
+from draftproof.drafters.tree.scores import NoiseScores, Ranked, log_shares_of
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
 from draftproof.drafters.tree.source import LawSource
 from draftproof.drafters.tree.survival import NUM_CHILDREN, Offspring, Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
+
+COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+"""Of how many more nodes it is asked what they would bring; what lies between two of these is on a line."""
 
 
 class TreeDrafter:
@@ -63,8 +66,7 @@ class TreeDrafter:
                 self._prepare(request, looks)
         wanted = [tree for tree in trees if tree.request.num_tokens > 0]
         for tree, law in zip(wanted, self.source.root_laws([tree.request for tree in wanted]), strict=True):
-            if law is not None:
-                self._add(tree, ROOT, law)
+            self._add(tree, [ROOT], [law])
         self._grow([tree for tree in wanted if tree.num_candidates])
         self.source.end_of_round([tree.request for tree in wanted])
         return [self._draft(tree) for tree in trees]
@@ -122,9 +124,7 @@ class TreeDrafter:
                 tree.expand(nodes)
             laws = self.source.laws_after([tree for tree, _ in asked], [len(nodes) for _, nodes in asked])
             for (tree, nodes), found in zip(asked, laws, strict=True):
-                for node, law in zip(nodes, found, strict=True):
-                    if law is not None:
-                        self._add(tree, node, law)
+                self._add(tree, nodes, found)
             seconds = (perf_counter() - began) / len(asked)
             for tree, nodes in asked:
                 self._settle_round(tree, nodes, seconds)
@@ -149,13 +149,16 @@ class TreeDrafter:
         """
         budget, offspring = tree.request.num_tokens, self._offspring_of(tree)
         kept = self._survivals(tree, tree.heaviest(budget))
-        children = survival[:, None] * offspring.of(tree.depths[nodes], survival)
-        # Of row k the first k nodes have their children.
-        trees = np.tile(np.concatenate([kept, children.ravel()]), (1 + len(nodes), 1))
-        ends = len(kept) + NUM_CHILDREN * np.arange(1 + len(nodes))
-        trees[np.arange(trees.shape[1]) >= ends[:, None]] = 0.0
+        children = (survival[:, None] * offspring.of(tree.depths[nodes], survival)).ravel()
+        # Of each row so many of the first nodes have their children.
+        counts = [count for count in COUNTS if count < len(nodes)] + [len(nodes)]
+        trees = np.zeros((1 + len(counts), len(kept) + len(children)))
+        trees[:, : len(kept)] = kept
+        for row, count in enumerate(counts, start=1):
+            trees[row, len(kept) : len(kept) + NUM_CHILDREN * count] = children[: NUM_CHILDREN * count]
         trees.sort(axis=1)
-        return np.diff(anticipating.values(trees[:, ::-1][:, :budget]))
+        steps = np.diff([0, *counts])
+        return np.repeat(np.diff(anticipating.values(trees[:, ::-1][:, :budget])) / steps, steps)
 
     def _settle_round(self, tree: Growing, nodes: Sequence[int], seconds: float) -> None:
         anticipating = tree.request.anticipating
@@ -166,10 +169,19 @@ class TreeDrafter:
         for node in nodes:
             offspring.observe(int(tree.depths[node]), float(survival[node]), survival[tree.parents == node])
 
-    def _add(self, tree: Growing, parent: int, law: Law) -> None:
-        depth = 0 if parent == ROOT else int(tree.depths[parent]) + 1
-        token_ids, log_shares = self._scores[tree.request.slot].ranked(law, len(tree.request.context_ids) + depth)
-        tree.add(parent, token_ids, log_shares + self.source.log_discount, law)
+    def _add(self, tree: Growing, nodes: Sequence[int], laws: Sequence[Law | None]) -> None:
+        """The best children after each of the nodes that has a law."""
+        scores, start = self._scores[tree.request.slot], len(tree.request.context_ids)
+        at_depth: defaultdict[int, list[int]] = defaultdict(list)
+        for place, (node, law) in enumerate(zip(nodes, laws, strict=True)):
+            if law is not None:
+                at_depth[0 if node == ROOT else int(tree.depths[node]) + 1].append(place)
+        found: dict[int, Ranked] = {}
+        for depth, places in at_depth.items():
+            ranked = scores.ranked_together([cast(Law, laws[place]) for place in places], start + depth)
+            found |= zip(places, ranked, strict=True)
+        for place, (token_ids, log_shares) in sorted(found.items()):
+            tree.add(nodes[place], token_ids, log_shares + self.source.log_discount, cast(Law, laws[place]))
 
     def _draft(self, tree: Growing) -> Draft:
         request = tree.request

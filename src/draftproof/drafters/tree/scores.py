@@ -21,13 +21,15 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.core import Key, Law, Noise, PointMass, Purpose
+from draftproof.core import Key, Law, Noise, PointMass, Purpose, Sparse
 from draftproof.drafters.tree.settings import Shares
 from draftproof.errors import ParameterError
 
 Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
 """([K] token ids, [K] logarithms of their shares), the largest first."""
 _BLOCK: Final = 64
+_FEW: Final = 1024
+"""Tokens of a law that are sorted whole."""
 _NO_ID: Final[NDArray[np.int64]] = np.empty(0, dtype=np.int64)
 
 
@@ -76,10 +78,35 @@ class NoiseScores:
             known = self._last[position] = (law, self.sharpness, self.num_children, ranked)
         return known[3]
 
+    def ranked_together(self, laws: Sequence[Law], position: int) -> list[Ranked]:
+        """As `ranked` of each. Laws over one array of few tokens are ranked at once."""
+        first = laws[0]
+        if len(laws) > 1 and isinstance(first, Sparse) and len(first.token_ids) <= _FEW:
+            alike = [law.probs for law in laws if isinstance(law, Sparse) and law.token_ids is first.token_ids]
+            if len(alike) == len(laws):
+                return self._ranked_rows(np.stack(alike), first.token_ids, position)
+        return [self.ranked(law, position) for law in laws]
+
+    def _ranked_rows(self, probs: NDArray[Any], token_ids: NDArray[np.int64], position: int) -> list[Ranked]:
+        """probs [n, K] over few token ids [K]."""
+        scores = probs * self.powers_at(position, token_ids) if self.noise_weight else probs
+        order = np.argsort(-scores, axis=1, kind="stable")[:, : self.num_children]
+        kept = np.take_along_axis(scores, order, axis=1)
+        counts = np.count_nonzero(kept > 0, axis=1).tolist()
+        if min(counts) == kept.shape[1]:
+            shares = self._log_shares(scores.sum(axis=1), kept)
+            return list(zip(token_ids[order], shares, strict=True))
+        return [
+            (token_ids[row[:count]], self._log_shares(total, some[:count])) if count else (_NO_ID, np.empty(0))
+            for row, some, total, count in zip(order, kept, scores.sum(axis=1), counts, strict=True)
+        ]
+
     def _ranked(self, law: Law, position: int) -> Ranked:
         if isinstance(law, PointMass):
             return np.array([law.token_id], dtype=np.int64), np.zeros(1)
         probs, token_ids = law.weights()
+        if token_ids is not None and len(token_ids) <= _FEW:
+            return self._ranked_rows(probs[None], token_ids, position)[0]
         if self.noise_weight == 0:
             scores = probs
         elif token_ids is None:
@@ -93,7 +120,7 @@ class NoiseScores:
         if not len(best):
             return _NO_ID, np.empty(0)
         ids = best if token_ids is None else token_ids[best]
-        return ids, self._log_shares(scores, best)
+        return ids, self._log_shares(scores.sum(), scores[best])
 
     def powers_at(self, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """[K] what probabilities at these ids, ascending, are multiplied by. Nodes of one depth ask for one array of
@@ -115,14 +142,16 @@ class NoiseScores:
         self._some[position] = (token_ids, powers)
         return powers
 
-    def _log_shares(self, scores: NDArray[Any], best: NDArray[np.int64]) -> NDArray[np.float64]:
-        kept = scores[best].astype(np.float64)
-        rest = max(float(scores.sum()) - float(kept.sum()), 0.0)
-        kept, rest = kept / kept[0], rest / kept[0]
-        powers = kept**self.sharpness
-        total = powers.sum() + rest * kept[-1] ** (self.sharpness - 1.0)
-        shares: NDArray[np.float64] = np.minimum(np.log(powers) - np.log(total), 0.0)
-        return shares
+    def _log_shares(self, total: Any, kept: NDArray[Any]) -> NDArray[np.float64]:
+        """[..., K] for scores `kept` [..., K], above 0 and falling. total [...]: of all scores."""
+        kept = kept.astype(np.float64)
+        rest = np.maximum(np.asarray(total, dtype=np.float64) - kept.sum(axis=-1), 0.0) / kept[..., 0]
+        kept /= kept[..., :1]
+        powers = kept**self.sharpness if self.sharpness != 1.0 else kept
+        beyond = rest * kept[..., -1] ** (self.sharpness - 1.0)
+        shares: NDArray[np.float64] = np.log(powers)
+        shares -= np.log(powers.sum(axis=-1) + beyond)[..., None]
+        return np.minimum(shares, 0.0, out=shares)
 
     def _power(self, position: int, size: int) -> NDArray[np.float32]:
         power = self._powers.get(position)
