@@ -45,6 +45,14 @@ def check_peaked_rows(kernels):
     agrees(kernels, case, operations=("rejection",))
 
 
+def check_likely_tile(kernels):
+    """Two likely tokens of one tile, which top-p keeps alone: the other tiles' largest tokens are likely, and dropped."""
+    case = Case("point", params_of(0.6), [0] * 60, seed=84, spread=0.0)
+    case.logits[:] = math.log(0.08 / 596)
+    case.logits[:, [10, 11, 300, 550]] = torch.tensor([0.45, 0.25, 0.12, 0.1]).log()
+    agrees(kernels, case, operations=("rejection",))
+
+
 def check_doubtful_winners(kernels):
     """Few logits, in which top-p ends among many equal tokens: winners there are kept, or dropped for others."""
     for seed, spread in ((73, 0.5), (74, 0.7)):
@@ -147,6 +155,7 @@ CHECKS = [
     check_flat_rows,
     check_one_likely_token,
     check_peaked_rows,
+    check_likely_tile,
     check_doubtful_winners,
     check_few_tokens,
     check_wide_rows,

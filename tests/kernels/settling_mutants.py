@@ -45,6 +45,9 @@ SETTLING_MUTANTS = {
         DECIDE, "tl.maximum(low, edges[0][edge])", "tl.maximum(low, edges[0][EDGES - 1])",
         settling_checks.check_wide_rows,
     ),
+    "an end below what tiles tell": Mutant(
+        BRACKETS, "(needed * (1.0 - SURE))", "(needed * (1.7 - SURE))", settling_checks.check_likely_tile
+    ),
     "an end above what tiles tell": Mutant(
         BRACKETS, "(needed * (1.0 + SURE))", "(needed * (0.7 + SURE))", settling_checks.check_few_tokens
     ),
