@@ -20,6 +20,8 @@ KINDS = [
     SamplingParams(temperature=1.0, min_p=0.02),
     SamplingParams(temperature=0),
 ]
+SETTLED = [*KINDS[:3], SamplingParams(temperature=1.0, top_p=0.9), KINDS[-1]]
+"""Parameters whose rows `rejection` settles without a bound where they are few."""
 LENGTH = 5
 
 
@@ -80,11 +82,17 @@ def keyed_tokens(logits: torch.Tensor, rows: Rows, requests: Requests, vocab_siz
     return found
 
 
-def check_ratio_law(kind: str, dtype: torch.dtype, vocab_size: int) -> None:
+def check_ratio_law(
+    kind: str,
+    dtype: torch.dtype,
+    vocab_size: int,
+    kinds: list[SamplingParams] = KINDS,
+    blocks: tuple[bool, ...] = (False, True),
+) -> None:
     """A mixed batch under both rules. Near ties are expected in some 1e-6 of decisions: none here."""
-    count = 2 * len(KINDS)
+    count = 2 * len(kinds)
     logits, draft_logits, tokens = drafted(count, vocab_size, dtype)
-    requests = Requests.of(KINDS * 2, range(count), device="cuda")
+    requests = Requests.of(kinds * 2, range(count), device="cuda")
     probs = (draft_logits.double() / 0.8).softmax(dim=1)
     if kind == "sparse":
         best = probs.topk(64, dim=1)
@@ -98,7 +106,7 @@ def check_ratio_law(kind: str, dtype: torch.dtype, vocab_size: int) -> None:
         law = DraftLaws.dense_probs(probs.float()) if kind == "probs" else DraftLaws.point_masses()
     rows = Rows.of_drafts([30 + index for index in range(count)], tokens, device="cuda")
     lengths = set()
-    for block in (False, True):
+    for block in blocks:
         expected = ratio_reference.verify(logits, law, rows, requests, vocab_size, block=block)
         kernel = RatioKernel(logits, law, rows, vocab_size, block=block)
         verdict = kernel(logits, law, rows, requests)

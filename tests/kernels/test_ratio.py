@@ -7,13 +7,13 @@ from draftproof import kernels
 from draftproof.errors import ParameterError
 from draftproof.kernels import DraftLaws, RatioKernel, Requests, Rows, verify_block, verify_rejection
 from draftproof.params import SamplingParams
-from tests.kernels import probs_checks, ratio_cases, ratio_fault_checks
+from tests.kernels import probs_checks, ratio_cases, ratio_fault_checks, settling_checks
 from tests.kernels import ratio_checks as checks
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
 
-ALL = [*checks.CHECKS, *ratio_fault_checks.CHECKS, *probs_checks.CHECKS]
+ALL = [*checks.CHECKS, *ratio_fault_checks.CHECKS, *probs_checks.CHECKS, *settling_checks.CHECKS]
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.__name__.removeprefix("check_"))
@@ -27,15 +27,21 @@ def test_every_law(kind: str) -> None:
     checks.check_law_without_filters(kernels, kind)
 
 
+SETTLED = [*ratio_cases.FILTERS[:3], SamplingParams(temperature=1.0, top_p=0.9)]  # by `rejection` without bounds
+
+
+@pytest.mark.parametrize("filters", [ratio_cases.FILTERS, SETTLED], ids=["all", "settled"])
 @pytest.mark.parametrize("operation", ratio_cases.OPERATIONS)
-def test_scratch_is_written_before_it_is_read(operation: str, device: str) -> None:
-    case = ratio_cases.Case("logits", ratio_cases.FILTERS, [2, 3, 1, 2], seed=30)
+def test_scratch_is_written_before_it_is_read(operation: str, filters: list[SamplingParams], device: str) -> None:
+    case = ratio_cases.Case("logits", filters, [2, 3, 1, 2], seed=30)
     rows, draft, requests, logits = (*(part(kernels) for part in (case.rows, case.draft, case.requests)), case.logits)
     logits = logits.to(device)
     kernel = RatioKernel(logits, draft, rows, case.vocab_size, block=operation == "block", tile=ratio_cases.TILE)
     first = kernel(logits, draft, rows, requests).token_ids.clone()
     scratch = [*kernel._scratch, *kernel._draft_scratch, *kernel._rows, *kernel._node_state]
     scratch += [*kernel._bounding.bracket, kernel._before]
+    if kernel._settling is not None:
+        scratch += [*kernel._settling.sample, *kernel._settling.contenders]
     for tensor in [*scratch, *kernel._prefixes, *kernel._residual_masses, *kernel._racers]:
         tensor.fill_(float("nan") if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
     assert torch.equal(kernel(logits, draft, rows, requests).token_ids, first)

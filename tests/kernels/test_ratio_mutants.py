@@ -7,17 +7,21 @@ import pytest
 
 from tests.kernels.mutants import mutated
 from tests.kernels.ratio_mutants import RATIO_MUTANTS
+from tests.kernels.settling_mutants import SETTLING_MUTANTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
 
-@pytest.mark.parametrize("name", RATIO_MUTANTS)
+ALL = RATIO_MUTANTS | SETTLING_MUTANTS
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
-    package = f"wrong_ratio_{list(RATIO_MUTANTS).index(name)}"
+    package = f"wrong_ratio_{list(ALL).index(name)}"
     try:
-        wrong = mutated(RATIO_MUTANTS[name], tmp_path, package)
+        wrong = mutated(ALL[name], tmp_path, package)
         with pytest.raises(AssertionError):
-            RATIO_MUTANTS[name].check(wrong)
+            ALL[name].check(wrong)
     finally:
         for module in [module for module in sys.modules if module.split(".")[0] == package]:
             del sys.modules[module]

@@ -168,9 +168,10 @@ def keep_of_tokens(z, ids, alive, vocab_size, scale, top, k, top_p, KEY_SHIFT: t
 @triton.jit
 def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p, TILES: tl.constexpr,
                 GROUP: tl.constexpr, TILE: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr, listed=None):  # fmt: skip
+                HAS_SPECIAL: tl.constexpr, listed=None, wanted=None, z_most=None):  # fmt: skip
     """(bound's logit, bound's id, mass), searched for in the row itself. least: the lowest logit that min-p keeps.
 
+    wanted, z_most: the mass that top-p keeps at least, where it is known, and a logit that its last token is not above.
     listed: a list (logits, ids, how many) of all of the row's tokens from `least` on, which is searched instead.
 
     One pass after the other, each for one question, by one piece of code: every copy of a pass is slow to compile.
@@ -182,6 +183,10 @@ def keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_
     mass, needed = tl.full((), 0.0, tl.float64), tl.full((), 0.0, tl.float64)
     num_before, num_kept = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
     asked = tl.where(k > 0, BY_COUNT, WHOLE_MASS)
+    if wanted is not None:
+        high = ordered(z_most) >> KEY_SHIFT
+        needed = wanted
+        asked = tl.where(low < high, BY_MASS, BEFORE)
     while asked < NOTHING:
         searches = (asked == BY_COUNT) | (asked == BY_MASS)
         key = tl.where(searches, (low | high) - ((low ^ high) >> 1), low)

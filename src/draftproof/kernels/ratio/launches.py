@@ -20,6 +20,7 @@ from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.ratio.laws import DraftLaws
+from draftproof.kernels.ratio.settling import Settling
 from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
@@ -90,7 +91,6 @@ class RatioKernel:
 
         n = num_rows
         self._rows = rows_of(n, device)
-        self._before = None if self._draft_plan is None else floats32(n, plan.tiles)
         self._node_state = (
             floats32(n), floats32(n), floats64(n), floats32(n), floats32(n), floats32(n), ints(n), floats64(n),
         )  # fmt: skip
@@ -99,6 +99,11 @@ class RatioKernel:
         self._residual_masses = (longs(n), ints(1), ints(n))
         racing = (num_requests, self._splits)
         self._racers = (floats32(*racing), floats32(*racing), ints(*racing), ints(num_requests))
+        self._settling = (
+            None if block else Settling.of(plan, num_requests, self._racers[3], points=draft.kind == "point")
+        )
+        asks_before = self._draft_plan is not None or self._settling is not None
+        self._before = floats32(n, plan.tiles) if asks_before else None
         self._verdict = KernelVerdict.empty(rows, nodes, device)
 
     def __call__(
@@ -129,10 +134,20 @@ class RatioKernel:
         sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags, **plan.overlapping}
         tiles = {"TILES": plan.tiles}
         head = (*common.given, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
-        before = self._before if requests.top_p_alone and requests.races and not plan.num_exceptions else None
+        settling = self._settling if requests.top_p_alone and not requests.lists else None
+        asks_before = requests.top_p_alone and requests.races and not plan.num_exceptions
+        before = self._before if asks_before and (self._draft_plan is not None or settling is not None) else None
+        sample = None if settling is None else settling.sample
         read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
-                  values, temperature, requests, law, before)  # fmt: skip
-        draft_plan = self._draft_plan or plan
+                  values, temperature, requests, law, before, sample)  # fmt: skip
+        draft_plan, verdict = self._draft_plan or plan, self._verdict
+        if settling is not None:
+            settling.launch(
+                plan, draft_plan, head, (values, temperature, self._draft_scratch, draft_plan.num_plain, before),
+                (self._rows, self._node_state, self._bounding.bracket, self._residual_masses), verdict,
+                nodes=self._nodes, sizes={"LAW": law, "STEPS": steps, **sizes, **tiles},
+            )  # fmt: skip
+            return verdict
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         asks_kth = requests.lists and self._asks_kth
         test_kernel[(plan.num_rows,)](
@@ -156,7 +171,6 @@ class RatioKernel:
                 *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, num_warps=4,
                 **sizes, **tiles,
             )  # fmt: skip
-        verdict = self._verdict
         race_kernel[(rows.num_requests * self._num_splits,)](
             *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self._num_splits,
@@ -188,10 +202,12 @@ def read_pair(
     requests: Requests,
     law: int,
     before: torch.Tensor | None,
+    sample: tuple[torch.Tensor, ...] | None,
 ) -> None:
     """Launches the one read of the target's rows and, for a law from logits, of the draft's.
 
-    before: [rows, tiles] float32, for the masses before drafted tokens; None where they aren't asked for.
+    before: [rows, tiles] float32, for the masses before drafted tokens; None where they aren't asked for. sample: for
+    the counts of rows' samples, as device/samples.py has them, likewise.
     """
     from draftproof.kernels.ratio.device.read import read_pair_kernel
 
@@ -201,13 +217,16 @@ def read_pair(
         draft_quads = draft_plan.quads(draft.values)
     draft_splits = 0 if draft_plan is None else draft_plan.splits
     limits = {} if before is None else plan.at_most(_PAIR_REGISTERS)
-    read_pair_kernel[(plan.num_rows * (plan.num_racers + draft_splits),)](
+    programs = plan.num_racers + draft_splits + Settling.programs(sample)
+    read_pair_kernel[(plan.num_rows * programs,)](
         logits, quads, logits.stride(0), quads.stride(0), *common.given[2:], scratch, plan.num_plain,
         plan.tiles_per_split, plan.vocab_size, plan.splits, chain, values, draft_quads, draft_quads.stride(0),
         temperature, draft_scratch, sizes.num_plain, sizes.tiles_per_split, draft_splits,
-        scratch[0] if before is None else before, BEFORE=before is not None, TILE=plan.tile,
+        scratch[0] if before is None else before, scratch[:2] if sample is None else sample,
+        BEFORE=before is not None, TILE=plan.tile,
         TILES=plan.tiles, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, DRAFT_TILES=sizes.tiles,
         DRAFT_PACKED=sizes.packed, DRAFT_KIND=sizes.kind, DRAFT_EVEN=sizes.vocab_size % 4 == 0, DRAFT_TILE=sizes.tile,
         LAW=law if draft_plan is not None else 0, MASS=requests.races, GROUPS=requests.lists, num_warps=1,
-        **common.flags, **common.of_read, **limits,
+        SAMPLES=sample is not None, **common.flags, **common.of_read,
+        **limits,
     )  # fmt: skip

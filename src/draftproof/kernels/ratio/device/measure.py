@@ -15,6 +15,7 @@ from draftproof.kernels.device.rows import level, max_or_nan
 from draftproof.kernels.device.wanted import ACCEPT, KEPT, LAST, REJECT, UNSURE, place_of, store_unbounded
 from draftproof.kernels.ratio.device.draft_law import draft_of_node, drafted_logit, tiles_of_draft
 from draftproof.kernels.ratio.device.state import COIN, noise_at
+from draftproof.kernels.ratio.device.unsure import settled_state
 
 
 @triton.jit
@@ -31,7 +32,24 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     residual_masses, num_ended: as `chain_kernel` and `race_kernel` have them, of a request's races; they begin at 0.
     """
     let_next_begin(OVERLAP)
-    row_index = tl.program_id(0)
+    measure_row(tl.program_id(0), logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles,
+                num_plain, vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, before, rows,
+                nodes, bracket, residual_masses, num_ended, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP,
+                HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, UNFILTERED, BEFORE, OVERLAP, False,
+                0)  # fmt: skip
+
+
+@triton.jit
+def measure_row(row_index, logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles, num_plain,
+                vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, before, rows, nodes, bracket,
+                residual_masses, num_ended, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr,
+                DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr,
+                HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
+                TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
+                BEFORE: tl.constexpr, OVERLAP: tl.constexpr, SETTLES: tl.constexpr,
+                KEY_SHIFT: tl.constexpr):  # fmt: skip
+    """What `test_kernel` does for one row. SETTLES: so that its test is decided here whatever bounds tell, and rows
+    with top-p alone are bounded by others."""
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
     temperature = tl.load(request_params[0] + request)
     k, top_p = tl.load(request_params[1] + request), tl.load(request_params[2] + request)
@@ -69,10 +87,12 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         tl.store(num_ended + request, 0)
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
-    if not UNFILTERED:
+    if not (UNFILTERED or SETTLES):
         store_unbounded(row_index, rows, bracket, largest, scale, total, temperature, k, top_p, min_score, vocab_size)
-    if UNFILTERED:
-        if fault == OK:
+    top_p_alone = SETTLES & (temperature > 0) & (top_p < 1.0)
+    z_bound, id_bound, mass = largest, token_id, total
+    if UNFILTERED or SETTLES:
+        if (fault == OK) & (top_p_alone == 0):
             z_bound, id_bound, mass = bound_of_unfiltered(
                 row, scratch[5] + row_index * TILES, tile_max, shape, scale, top, largest, temperature,
                 total, TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
@@ -83,9 +103,9 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     if tests:
         state, draft_fault = test_node(
             row, row_index, request, u, token_id, z, drafted, measured, values, draft_scratch, draft_tiles, nodes,
-            shape, (tile_max, tile_mass, before + row_index * TILES), largest, scale, top, total, temperature, k, top_p,
-            min_score, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH,
-            TOP_P, LISTS, BLOCK, BEFORE)  # fmt: skip
+            shape, (tile_max, tile_mass, before + row_index * TILES, scratch[5] + row_index * TILES), largest, scale,
+            top, total, temperature, k, top_p, min_score, id_bound, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP,
+            HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, BEFORE, SETTLES, KEY_SHIFT)  # fmt: skip
         tl.store(nodes[6] + row_index, draft_fault)
     tl.store(rows[1] + row_index, state)
 
@@ -93,11 +113,13 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
 @triton.jit
 def test_node(row, row_index, request, u, token_id, z, drafted, measured, values, draft_scratch, draft_tiles, nodes,
               shape, tiles, largest, scale, top, total, temperature, k, top_p, min_score,
-              TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
+              id_bound, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
               DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
               STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
-              BLOCK: tl.constexpr, BEFORE: tl.constexpr):  # fmt: skip
-    """(state, draft's fault) of one node; stores its weight and its draft's numbers."""
+              BLOCK: tl.constexpr, BEFORE: tl.constexpr, SETTLES: tl.constexpr,
+              KEY_SHIFT: tl.constexpr):  # fmt: skip
+    """(state, draft's fault) of one node; stores its weight and its draft's numbers. id_bound: a greedy row's argmax,
+    where it SETTLES."""
     weight = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale, -top)), 0.0)
     q, draft_fault = draft_of_node(row_index, request, token_id, drafted, measured, values, draft_scratch, draft_tiles,
                                    nodes, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, LAW, STEPS,
@@ -115,6 +137,8 @@ def test_node(row, row_index, request, u, token_id, z, drafted, measured, values
     elif temperature == 0:
         if z < largest:
             state = tl.full((), REJECT, tl.int32)
+        elif SETTLES:
+            state = tl.where((token_id == id_bound) & (needs * own < own), ACCEPT, REJECT)
     elif listed:
         # What is kept weighs as much as the largest at least.
         if (score_of(z, largest, temperature) < min_score) | ((needs * 0.9999 >= own) & (not BLOCK)):
@@ -146,4 +170,9 @@ def test_node(row, row_index, request, u, token_id, z, drafted, measured, values
             state = tl.full((), REJECT, tl.int32)
         elif kept & (needs * tl.minimum(total, needed + own) * 1.00001 < own):
             state = tl.full((), ACCEPT, tl.int32)
+        elif SETTLES:
+            if health(largest) == OK:
+                state = settled_state(row, tiles[0], tiles[1], tiles[3], shape, scale, top, largest,
+                                      total, top_p, z, token_id, kept, needs, own, TILE, TILES, KEY_SHIFT, HAS_ALLOWED,
+                                      HAS_SPECIAL)  # fmt: skip
     return state, draft_fault
