@@ -46,7 +46,7 @@ def check_peaked_rows(kernels):
 
 
 def check_likely_tile(kernels):
-    """Two likely tokens of one tile, which top-p keeps alone: the other tiles' largest tokens are likely, and dropped."""
+    """Two likely tokens of one tile, which alone are kept: the largest ones of other tiles are likely, and dropped."""
     case = Case("point", params_of(0.6), [0] * 60, seed=84, spread=0.0)
     case.logits[:] = math.log(0.08 / 596)
     case.logits[:, [10, 11, 300, 550]] = torch.tensor([0.45, 0.25, 0.12, 0.1]).log()
