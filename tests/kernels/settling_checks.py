@@ -53,6 +53,12 @@ def check_likely_tile(kernels):
     agrees(kernels, case, operations=("rejection",))
 
 
+def check_hidden_contenders(kernels):
+    """Rows of much the same logits: a program's two best tokens are dropped both, and the winner is one behind them."""
+    case = Case("point", params_of(0.3, 0.5), [0] * 12, seed=85, spread=0.5)
+    agrees(kernels, case, operations=("rejection",))
+
+
 def check_doubtful_winners(kernels):
     """Few logits, in which top-p ends among many equal tokens: winners there are kept, or dropped for others."""
     for seed, spread in ((73, 0.5), (74, 0.7)):
@@ -156,6 +162,7 @@ CHECKS = [
     check_one_likely_token,
     check_peaked_rows,
     check_likely_tile,
+    check_hidden_contenders,
     check_doubtful_winners,
     check_few_tokens,
     check_wide_rows,

@@ -28,6 +28,10 @@ SETTLING_MUTANTS = {
         DECIDE, "tl.where(before & (ids != winner), scores,", "tl.where(before & (ids < 0), scores,",
         settling_checks.check_one_likely_token,
     ),
+    "contenders that no program left passed over": Mutant(
+        DECIDE, "unseen = tl.max(hidden, 0)", "unseen = tl.min(hidden, 0) - 1e30",
+        settling_checks.check_hidden_contenders,
+    ),
     "a row that ends below its lowest edge": Mutant(
         DECIDE, "unsure = unsure | (asked & (law[2] > low))", "unsure = unsure | (asked & (law[2] < low))",
         settling_checks.check_misled_edges,
