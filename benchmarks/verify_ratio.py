@@ -1,10 +1,12 @@
 """`rejection`, `block` and `target_probs` on a GPU against the time of one read of the logits.
 
 Run: PYTHONPATH=src python -m benchmarks.verify_ratio [--out FILE.json] [--shapes 64x15x151936] [--filters none top-p]
+[--temperature 0.3]
 
-Work: from bf16 logits [B (γ + 1), V], T = 0.8 and the named filters, and a dense draft law (bf16 logits [B γ, V]: the
-target's plus normal noise of standard deviation 0.5, tokens drawn from them) or point masses, to emitted tokens. Logits
-and times as in `benchmarks.verify`. Floor: both laws' logits read once, at this run's copy bandwidth.
+Work: from bf16 logits [B (γ + 1), V], T = 0.8 (or `--temperature`) and the named filters, and a dense draft law (bf16
+logits [B γ, V]: the target's plus normal noise of standard deviation 0.5, tokens drawn from them) or point masses, to
+emitted tokens. Logits and times as in `benchmarks.verify`. Floor: both laws' logits read once, at this run's copy
+bandwidth.
 Refuses to run while the kernels accept or emit anything else than the reference of this file does, in float64.
 """
 
@@ -31,6 +33,7 @@ from draftproof.kernels import (
     reference,
 )
 from draftproof.kernels.ratio import reference as ratio_reference
+from draftproof.params import SamplingParams
 
 SHAPES = ["64x15x151936", "32x7x151936", "8x7x151936", "1x15x151936"]
 NAMES = ["none", "top-p", "top-k, top-p"]
@@ -41,8 +44,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="requests x draft length x vocabulary")
     parser.add_argument("--filters", nargs="+", default=NAMES, choices=list(FILTERS))
+    parser.add_argument("--temperature", type=float, default=0.8, help="of targets and drafts, above 0")
     parser.add_argument("--out", type=Path, default=Path("out/verify_ratio.json"))
     options = parser.parse_args()
+    if not 0 < options.temperature < float("inf"):
+        parser.error(f"--temperature: got {options.temperature}, allowed is any above 0")
     if not torch.cuda.is_available():
         print("benchmarks.verify_ratio needs a CUDA GPU, and torch finds none", file=sys.stderr)
         return 2
@@ -53,19 +59,21 @@ def main() -> int:
         "torch": torch.__version__,
         "draftproof": draftproof.__version__,
         "copy_bytes_per_second": bandwidth,
+        "temperature": options.temperature,
         "rows": [],
     }
     print(f"{found['device']}, copy {bandwidth / 1e12:.2f} TB/s")
     print(f"{'B':>3} {'γ':>3} {'filters':<14} {'what':<18} {'µs':>8} {'floor':>7} {'ratio':>6} {'accepted':>8}")
     for shape in options.shapes:
         num_requests, length, vocab_size = map(int, shape.split("x"))
-        logits, draft_logits, token_ids = drafted(num_requests, length, vocab_size)
+        logits, draft_logits, token_ids = drafted(num_requests, length, vocab_size, options.temperature)
         rows = Rows.of_drafts([100] * num_requests, token_ids.tolist(), device="cuda")
-        dense = DraftLaws.dense(draft_logits, torch.full((num_requests,), 0.8, device="cuda"))
+        dense = DraftLaws.dense(draft_logits, torch.full((num_requests,), options.temperature, device="cuda"))
         read_us = logits.numel() * 2 / bandwidth * 1e6
         both_us = read_us + draft_logits.numel() * 2 / bandwidth * 1e6
         for name in options.filters:
-            requests = Requests.of([FILTERS[name]] * num_requests, range(num_requests), device="cuda")
+            params = replace(FILTERS[name], temperature=0 if name == "greedy" else options.temperature)
+            requests = Requests.of([params] * num_requests, range(num_requests), device="cuda")
             for what, law, floor_us in (("dense", dense, both_us), ("point", DraftLaws.point_masses(), read_us)):
                 for operation in ("rejection", "block"):
                     block = operation == "block"
@@ -81,10 +89,10 @@ def main() -> int:
                 out = torch.empty(logits.shape, dtype=torch.float32, device="cuda")
                 writer = TargetProbsKernel(logits, rows, vocab_size)
                 writer(logits, rows, requests, out)
-                without = replace(FILTERS[name], top_p=1.0)
+                without = replace(params, top_p=1.0)
                 wider = Requests.of([without] * num_requests, range(num_requests), device="cuda")
                 laws = [reference.probs(logits, rows, each, vocab_size) for each in (requests, wider)]
-                if not is_law(out, *laws, FILTERS[name].top_p or 1.0):
+                if not is_law(out, *laws, params.top_p or 1.0):
                     print(f"{shape} {name} target_probs: more than 1e-6 off: not timed")
                     return 1
                 us = graph_us(partial(writer, logits, rows, requests, out), flush)
@@ -130,15 +138,18 @@ def report(
     )
 
 
-def drafted(num_requests: int, length: int, vocab_size: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(target logits, draft logits, [requests, length] tokens drawn from the draft's law at T = 0.8)."""
+def drafted(
+    num_requests: int, length: int, vocab_size: int, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(target logits, draft logits, [requests, length] tokens drawn from the draft's law at `temperature`)."""
     logits = logits_of(num_requests * (length + 1), vocab_size)
     generator = torch.Generator(device="cuda").manual_seed(1)
     held = logits.view(num_requests, length + 1, vocab_size)[:, :length].reshape(-1, vocab_size)
     noise = torch.randn(held.shape, device="cuda", generator=generator, dtype=torch.bfloat16)
     draft_logits = held + 0.5 * noise
     rows = Rows.of_drafts([100] * len(held), [[]] * len(held), device="cuda", purpose=Purpose.DRAFT)
-    requests = Requests.of([FILTERS["none"]] * len(held), range(10_000, 10_000 + len(held)), device="cuda")
+    params = SamplingParams(temperature=temperature)
+    requests = Requests.of([params] * len(held), range(10_000, 10_000 + len(held)), device="cuda")
     tokens = [
         ratio_reference.drawn(draft_logits[start : start + 64], start, rows, requests, vocab_size)
         for start in range(0, len(held), 64)

@@ -30,6 +30,24 @@ def check_flat_rows(kernels):
     agrees(kernels, Case("point", params_of(0.5, 0.7), [0] * 24, seed=72, spread=0.0), operations=("rejection",))
 
 
+def check_short_rows(kernels):
+    """All logits are equal, and few: winners that are not kept are replaced by what a list of all of them tells."""
+    case = Case("point", params_of(0.5, 0.7), [0] * 40, seed=86, spread=0.0, vocab_size=200)
+    agrees(kernels, case, operations=("rejection",))
+
+
+def check_likely_drafts(kernels):
+    """Drafts of tokens near top-p's end in rows of few likely ones: what is kept depends on which one is the last."""
+    law, drafted = torch.tensor([[0.4, 0.3, 0.2, 0.08, 0.02], [0.1, 0.42, 0.42, 0.04, 0.02]]).log()
+    for top_p in (0.6, 0.8):
+        case = Case("logits", params_of(top_p), [1] * 90, seed=87, spread=0.0, vocab_size=5)
+        case.logits[:] = law
+        case.draft_logits = [drafted[None]] * 90
+        case.temperatures = [1.0] * 90
+        case.drafts = [case.drawn(index) for index in range(90)]
+        agrees(kernels, case, operations=("rejection",))
+
+
 def check_one_likely_token(kernels):
     """All logits but one are equal: of winners that are not kept some are replaced by the one, some by kept equals."""
     case = Case("point", params_of(0.65), [0] * 120, seed=81, spread=0.0, vocab_size=1100)
@@ -159,6 +177,8 @@ def misled(kernels, shift):
 CHECKS = [
     check_settled_batch,
     check_flat_rows,
+    check_short_rows,
+    check_likely_drafts,
     check_one_likely_token,
     check_peaked_rows,
     check_likely_tile,

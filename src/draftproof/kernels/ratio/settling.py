@@ -84,11 +84,11 @@ class Settling(NamedTuple):
         bracketed_test_kernel[(programs,)](
             *head, *tests, rows, row_nodes, bracket, residual_masses, self.contenders[5], self.sample, plan.num_rows,
             DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile, DRAFT_GROUP=draft_plan.group, SUMMED=1024,
-            KEY_SHIFT=plan.key_shift, num_warps=warps, **sizes,
+            LIST=plan.list_size, KEY_SHIFT=plan.key_shift, num_warps=warps, **sizes,
         )  # fmt: skip
         race_between_kernel[(self.num_splits * verdict.faults.shape[0],)](
             *head, tests[0], rows, row_nodes, bracket, self.contenders,
             (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self.num_splits,
-            NODES=nodes, SPLITS=self.splits, KEY_SHIFT=plan.key_shift, num_warps=_RACE_WARPS,
+            NODES=nodes, SPLITS=self.splits, LIST=plan.list_size, KEY_SHIFT=plan.key_shift, num_warps=_RACE_WARPS,
             **plan.at_most(_RACE_REGISTERS), **sizes,
         )  # fmt: skip

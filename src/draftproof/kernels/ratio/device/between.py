@@ -29,7 +29,7 @@ def race_between_kernel(logits, stride, row_params, request_params, masks, excep
                         vocab_size, draft, values, rows, nodes, bracket, racers, verdict, num_splits,
                         TILE: tl.constexpr, TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
                         LAW: tl.constexpr, STEPS: tl.constexpr, NODES: tl.constexpr, SPLITS: tl.constexpr,
-                        KEY_SHIFT: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
+                        LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: requests * num_splits, as `race_kernel`, which does this for rows whose bounds are known. Rows have no
     special tokens. racers: as `store_contenders` takes them."""
     let_next_begin(OVERLAP)
@@ -64,7 +64,8 @@ def race_between_kernel(logits, stride, row_params, request_params, masks, excep
         winner = tl.full((), -1, tl.int32)
         if fault == 0:
             winner = winner_between(racers, request, num_splits, row, row_index, edges, scratch, shape, noise, law,
-                                    node, bonus, TILE, TILES, LAW, STEPS, SPLITS, KEY_SHIFT, HAS_ALLOWED)  # fmt: skip
+                                    node, bonus, TILE, TILES, LAW, STEPS, SPLITS, LIST, KEY_SHIFT,
+                                    HAS_ALLOWED)  # fmt: skip
         emitted = tl.where(position < stop, drafted, tl.where(position == stop, winner, -1))
         tl.store(verdict[0] + request * NODES + position, emitted)
         tl.store(verdict[1] + request * NODES + position, tl.where(position < stop, position + 1, -1))

@@ -27,8 +27,8 @@ def bracketed_test_kernel(logits, stride, row_params, request_params, masks, exc
                           bracket, residual_masses, num_ended, sample, num_rows, TILE: tl.constexpr,
                           TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
                           DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
-                          LAW: tl.constexpr, STEPS: tl.constexpr, SUMMED: tl.constexpr, KEY_SHIFT: tl.constexpr,
-                          OVERLAP: tl.constexpr):  # fmt: skip
+                          LAW: tl.constexpr, STEPS: tl.constexpr, SUMMED: tl.constexpr, LIST: tl.constexpr,
+                          KEY_SHIFT: tl.constexpr, OVERLAP: tl.constexpr):  # fmt: skip
     """Grid: 4 * rows. The first programs put edges into a row each, the next ones find between which logits top-p
     surely ends, the others test a row each. Rows have no special tokens. SUMMED: tokens of a law's probabilities
     that are looked at together."""
@@ -47,7 +47,7 @@ def bracketed_test_kernel(logits, stride, row_params, request_params, masks, exc
                     scratch, num_tiles, num_plain, vocab_size, draft, values, draft_temperature, draft_scratch,
                     draft_tiles, before, rows, nodes, bracket, residual_masses, num_ended, TILE, TILES, DRAFT_TILES,
                     DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, False, LAW, STEPS, SUMMED, True, False, False, False, True,
-                    OVERLAP, True, KEY_SHIFT)  # fmt: skip
+                    OVERLAP, True, LIST, KEY_SHIFT)  # fmt: skip
 
 
 @triton.jit

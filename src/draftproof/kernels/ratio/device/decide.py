@@ -17,6 +17,7 @@ from draftproof.kernels.device.noise import nearness
 from draftproof.kernels.device.passes import WHOLE, count_and_mass, list_tiles
 from draftproof.kernels.device.ratio import POINT, race_all, race_tiles
 from draftproof.kernels.device.rows import above, level
+from draftproof.kernels.ratio.device.few import list_tokens, race_list
 
 
 @triton.jit
@@ -88,7 +89,8 @@ def is_near(best, second, slope, least, most):
 @triton.jit
 def winner_between(racers, request, num_splits, row, row_index, edges, scratch, shape, noise, law, node, bonus,
                    TILE: tl.constexpr, TILES: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr,
-                   SPLITS: tl.constexpr, KEY_SHIFT: tl.constexpr, HAS_ALLOWED: tl.constexpr):  # fmt: skip
+                   SPLITS: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr,
+                   HAS_ALLOWED: tl.constexpr):  # fmt: skip
     """The id that wins a request's race. edges: of `law_and_edges`."""
     place = tl.arange(0, 2 * SPLITS)
     raced = place % SPLITS < num_splits
@@ -117,26 +119,43 @@ def winner_between(racers, request, num_splits, row, row_index, edges, scratch, 
     unsure = unsure | (asked & (law[2] > low))
     # What ranks before a token weighs no more than the row less the token.
     own = tl.exp2(tl.fma(own_z, scale, -top)).to(tl.float64)
+    dropped = tl.full((), 0, tl.int32) != 0
     if (unsure == 0) & (own_z < high) & (total - own >= needed * 0.99999):
         num_listed = list_tiles(tiles, tile_max, shape[0], own_z, TILES)
         count, mass = count_and_mass(row, tiles, num_listed, shape, scale, top, own_z, winner, 1, TILE, HAS_ALLOWED,
                                      False)  # fmt: skip
-        if mass >= needed:
-            # It is dropped, and so is all that ranks after it. Between it and `high` nothing may be better.
-            before = above(z, ids, own_z, winner)
-            best, winner, own_z, slope, second = best_of(scores, ids, z, slopes, (z >= high) & before)
-            second = tl.max(tl.where(before & (ids != winner), scores, -float("inf")), 0)
-            unsure = is_near(best, tl.maximum(second, unseen), slope, least_mass, most_mass)
-    if unsure:
+        dropped = mass >= needed
+    list_z, list_ids = scratch[6] + row_index * LIST, scratch[7] + row_index * LIST
+    num_found = tl.zeros((), tl.int32)
+    if asked & (unsure | dropped):
+        num_found = list_tokens(row, tiles, tile_max, shape, low, list_z, list_ids, TILE, TILES, LIST,
+                                HAS_ALLOWED)  # fmt: skip
+    if dropped & (num_found == 0):
+        # So is all that ranks after it. Between it and `high` nothing may be better.
+        before = above(z, ids, own_z, winner)
+        best, winner, own_z, slope, second = best_of(scores, ids, z, slopes, (z >= high) & before)
+        second = tl.max(tl.where(before & (ids != winner), scores, -float("inf")), 0)
+        unsure = is_near(best, tl.maximum(second, unseen), slope, least_mass, most_mass)
+    if unsure | (num_found > 0):
         z_bound, id_bound, gain = law[2], law[3], law[4]
-        if asked:
+        if num_found > 0:
+            z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, edges[6], low, 0, 0.5, TILES,
+                                                  1, TILE, KEY_SHIFT, HAS_ALLOWED, False,
+                                                  listed=(list_z, list_ids, num_found), wanted=needed,
+                                                  z_most=tl.minimum(high, edges[6]))  # fmt: skip
+            gain = (1.0 / mass).to(tl.float32)
+        elif asked:
             z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, edges[6], low, 0, 0.5, TILES,
                                                   1, TILE, KEY_SHIFT, HAS_ALLOWED, False, wanted=needed,
                                                   z_most=tl.minimum(high, edges[6]))  # fmt: skip
             gain = (1.0 / mass).to(tl.float32)
         exact = (scale, top, z_bound, id_bound, gain)
-        best, winner, second = race_tiles(row, tile_max, 0, shape[0], shape, noise, exact, node, bonus, TILE, LAW,
-                                          STEPS, HAS_ALLOWED, False)  # fmt: skip
+        if num_found > 0:
+            best, winner, second = race_list(list_z, list_ids, num_found, noise, shape[2], exact, node, bonus, LAW,
+                                             STEPS)  # fmt: skip
+        else:
+            best, winner, second = race_tiles(row, tile_max, 0, shape[0], shape, noise, exact, node, bonus, TILE, LAW,
+                                              STEPS, HAS_ALLOWED, False)  # fmt: skip
         if (second >= best - nearness(best)) | (best == -float("inf")):
             # An empty residual comes of rounding alone, and the token is then drawn from the target's law.
             draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))

@@ -36,7 +36,7 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
                 num_plain, vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, before, rows,
                 nodes, bracket, residual_masses, num_ended, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP,
                 HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, UNFILTERED, BEFORE, OVERLAP, False,
-                0)  # fmt: skip
+                0, 0)  # fmt: skip
 
 
 @triton.jit
@@ -47,7 +47,7 @@ def measure_row(row_index, logits, stride, row_params, request_params, masks, ex
                 HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
                 TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
                 BEFORE: tl.constexpr, OVERLAP: tl.constexpr, SETTLES: tl.constexpr,
-                KEY_SHIFT: tl.constexpr):  # fmt: skip
+                LIST: tl.constexpr, KEY_SHIFT: tl.constexpr):  # fmt: skip
     """What `test_kernel` does for one row. SETTLES: so that its test is decided here whatever bounds tell, and rows
     with top-p alone are bounded by others."""
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
@@ -103,23 +103,25 @@ def measure_row(row_index, logits, stride, row_params, request_params, masks, ex
     if tests:
         state, draft_fault = test_node(
             row, row_index, request, u, token_id, z, drafted, measured, values, draft_scratch, draft_tiles, nodes,
-            shape, (tile_max, tile_mass, before + row_index * TILES, scratch[5] + row_index * TILES), largest, scale,
+            shape, (tile_max, tile_mass, before + row_index * TILES, scratch[5] + row_index * TILES),
+            (scratch[6] + row_index * LIST, scratch[7] + row_index * LIST), largest, scale,
             top, total, temperature, k, top_p, min_score, id_bound, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP,
-            HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, BEFORE, SETTLES, KEY_SHIFT)  # fmt: skip
+            HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, BEFORE, SETTLES, LIST,
+            KEY_SHIFT)  # fmt: skip
         tl.store(nodes[6] + row_index, draft_fault)
     tl.store(rows[1] + row_index, state)
 
 
 @triton.jit
 def test_node(row, row_index, request, u, token_id, z, drafted, measured, values, draft_scratch, draft_tiles, nodes,
-              shape, tiles, largest, scale, top, total, temperature, k, top_p, min_score,
+              shape, tiles, lists, largest, scale, top, total, temperature, k, top_p, min_score,
               id_bound, TILE: tl.constexpr, TILES: tl.constexpr, DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr,
               DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr,
               STEPS: tl.constexpr, WIDTH: tl.constexpr, TOP_P: tl.constexpr, LISTS: tl.constexpr,
               BLOCK: tl.constexpr, BEFORE: tl.constexpr, SETTLES: tl.constexpr,
-              KEY_SHIFT: tl.constexpr):  # fmt: skip
+              LIST: tl.constexpr, KEY_SHIFT: tl.constexpr):  # fmt: skip
     """(state, draft's fault) of one node; stores its weight and its draft's numbers. id_bound: a greedy row's argmax,
-    where it SETTLES."""
+    where it SETTLES, and lists: (logits, ids) [LIST] of room."""
     weight = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale, -top)), 0.0)
     q, draft_fault = draft_of_node(row_index, request, token_id, drafted, measured, values, draft_scratch, draft_tiles,
                                    nodes, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP, LAW, STEPS,
@@ -152,7 +154,7 @@ def test_node(row, row_index, request, u, token_id, z, drafted, measured, values
         if not BLOCK:
             state = tl.where(needs * total < own, ACCEPT, REJECT)
     elif TOP_P:
-        dropped = tl.full((), False, tl.int1)
+        dropped, mass = tl.full((), False, tl.int1), tl.full((), -1.0, tl.float64)
         if BEFORE:
             needed = top_p * total
             mass = mass_before(row, tiles[0], tiles[2], shape, scale, top, largest, z, token_id, TILES, TILE,
@@ -172,7 +174,7 @@ def test_node(row, row_index, request, u, token_id, z, drafted, measured, values
             state = tl.full((), ACCEPT, tl.int32)
         elif SETTLES:
             if health(largest) == OK:
-                state = settled_state(row, tiles[0], tiles[1], tiles[3], shape, scale, top, largest,
-                                      total, top_p, z, token_id, kept, needs, own, TILE, TILES, KEY_SHIFT, HAS_ALLOWED,
-                                      HAS_SPECIAL)  # fmt: skip
+                state = settled_state(row, tiles[0], tiles[1], tiles[3], lists, shape, scale, top, largest, total,
+                                      top_p, z, token_id, kept, mass, needs, own, TILE, TILES, LIST, KEY_SHIFT,
+                                      HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
     return state, draft_fault
