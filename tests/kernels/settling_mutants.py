@@ -80,7 +80,8 @@ SETTLING_MUTANTS = {
         UNSURE, "(up_to >= needed * (1.0 + NEAR_MASS))", "(up_to >= 0.7 * needed)", settling_checks.check_likely_drafts
     ),
     "what ranks before a last token left out of the kept mass": Mutant(
-        UNSURE, "tl.where(ends, up_to, tl.minimum", "tl.where(ends, own, tl.minimum", settling_checks.check_likely_drafts
+        UNSURE, "tl.where(ends, up_to, tl.minimum", "tl.where(ends, own, tl.minimum",
+        settling_checks.check_likely_drafts,
     ),
     "the mass that is to be kept without top-p": Mutant(
         UNSURE, "tl.ceil(top_p * total * WHOLE)", "tl.ceil(total * WHOLE)", settling_checks.check_wide_rows

@@ -7,13 +7,13 @@ from draftproof import kernels
 from draftproof.errors import ParameterError
 from draftproof.kernels import DraftLaws, RatioKernel, Requests, Rows, verify_block, verify_rejection
 from draftproof.params import SamplingParams
-from tests.kernels import probs_checks, ratio_cases, ratio_fault_checks, settling_checks
+from tests.kernels import listed_checks, probs_checks, ratio_cases, ratio_fault_checks, settling_checks
 from tests.kernels import ratio_checks as checks
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
 
-ALL = [*checks.CHECKS, *ratio_fault_checks.CHECKS, *probs_checks.CHECKS, *settling_checks.CHECKS]
+ALL = [*checks.CHECKS, *ratio_fault_checks.CHECKS, *probs_checks.CHECKS, *settling_checks.CHECKS, *listed_checks.CHECKS]
 
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.__name__.removeprefix("check_"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernels.listed_mutants import LISTED_MUTANTS
 from tests.kernels.mutants import mutated
 from tests.kernels.ratio_mutants import RATIO_MUTANTS
 from tests.kernels.settling_mutants import SETTLING_MUTANTS
@@ -12,7 +13,7 @@ from tests.kernels.settling_mutants import SETTLING_MUTANTS
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's own arithmetic on -inf
 
 
-ALL = RATIO_MUTANTS | SETTLING_MUTANTS
+ALL = RATIO_MUTANTS | SETTLING_MUTANTS | LISTED_MUTANTS
 
 
 @pytest.mark.parametrize("name", ALL)

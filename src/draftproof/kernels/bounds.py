@@ -67,7 +67,7 @@ def bound_rows(
     state = (rows.offsets, row_state, node_state, bounding.bracket)
     sizes: dict[str, Any] = {"TILE": plan.tile, "TILES": plan.tiles, "NODES": nodes, "WANTED": wanted, **common.flags}
     sizes |= plan.overlapping
-    of_bound: dict[str, int] = {}
+    limits: dict[str, int] = {}
     if top_p:
         sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(128), **sizes)
         options = {"TILE": plan.tile, "num_warps": 1, **common.flags, **plan.overlapping}
@@ -76,11 +76,10 @@ def bound_rows(
         most = n * plan.num_tiles
         weigh_kernel[(min(_WEIGHERS, most),)](*given, **plan.at_most(128), **options)
         list_kernel[(min(_READERS, most),)](*given, ROOM=bounding.room, **options)
-        of_bound = plan.at_most(128)
+        limits = plan.at_most(128)
     bound_kernel[(n,)](
-        *common.given, scratch, *shape, *state, GROUP=max(1, plan.group // 2), LIST=plan.list_size, ROOM=bounding.room,
-        KEY_SHIFT=plan.key_shift, PACKED=plan.packed, KIND=plan.kind, EVEN=plan.vocab_size % 4 == 0, TOP_P=top_p,
-        LISTS=requests.lists, num_warps=_BOUND_WARPS if top_p else 1, **of_bound, **sizes,
+        *common.given, scratch, *shape, *state, ROOM=bounding.room, TOP_P=top_p, LISTS=requests.lists,
+        num_warps=_BOUND_WARPS if top_p else 1, **limits, **plan.of_bound, **sizes,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -90,6 +90,12 @@ class Plan:
     def overlapping(self) -> dict[str, bool]:
         """Options of a launch that may begin while the kernel before it runs."""
         return {"launch_pdl": True} if self.overlaps else {}
+
+    @property
+    def of_bound(self) -> dict[str, Any]:
+        """Options of a launch that bounds rows (device/bound_kernels.py)."""
+        return {"GROUP": max(1, self.group // 2), "LIST": self.list_size, "KEY_SHIFT": self.key_shift,
+                "PACKED": self.packed, "KIND": self.kind, "EVEN": self.vocab_size % 4 == 0}  # fmt: skip
 
     def at_most(self, registers: int) -> dict[str, int]:
         """Options of a launch whose programs shall have no more registers, where limits were chosen: from sm_90 on."""

@@ -167,18 +167,28 @@ def bound_kernel(logits, stride, row_params, request_params, masks, exceptions, 
         wanted = is_wanted(row_index, first, local, num_nodes, rows, nodes, NODES, WANTED)
     if wanted:
         request = tl.load(row_params[0] + row_index)
-        temperature = tl.load(request_params[0] + request)
-        scale = scale_of(temperature)
-        largest, total = tl.load(rows[4] + row_index), tl.load(rows[5] + row_index)
-        top = level(largest, scale)
-        own = row_index.to(tl.int64)
-        z_bound, id_bound, mass = bound_of_row(
-            row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
-            scratch[5] + row_index * TILES, scratch[0] + row_index * TILES, scratch[8] + own * (num_tiles * SLOTS),
-            scratch[9] + row_index * LIST, scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, shape, scale,
-            top, largest, temperature, total, tl.load(request_params[1] + request),
-            tl.load(request_params[2] + request), tl.load(request_params[3] + request), TILES, GROUP, TILE, LIST,
-            KEY_SHIFT, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, LISTS)  # fmt: skip
-        tl.store(rows[2] + row_index, z_bound)
-        tl.store(rows[3] + row_index, id_bound)
-        tl.store(rows[6] + row_index, mass)
+        store_bound(row_index, request, logits, stride, request_params, masks, exceptions, scratch, shape,
+                    tl.load(rows[4] + row_index), tl.load(rows[5] + row_index), rows, TILE, TILES, GROUP, LIST,
+                    KEY_SHIFT, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, LISTS)  # fmt: skip
+
+
+@triton.jit
+def store_bound(row_index, request, logits, stride, request_params, masks, exceptions, scratch, shape, largest, total,
+                rows, TILE: tl.constexpr, TILES: tl.constexpr, GROUP: tl.constexpr, LIST: tl.constexpr,
+                KEY_SHIFT: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr, EVEN: tl.constexpr,
+                HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr, LISTS: tl.constexpr):  # fmt: skip
+    """Finds what `bound_of_row` does of a healthy row without top-p alone, and writes it; returns it too."""
+    temperature = tl.load(request_params[0] + request)
+    scale = scale_of(temperature)
+    own = row_index.to(tl.int64)
+    z_bound, id_bound, mass, num_found = bound_of_row(
+        row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL),
+        scratch[5] + row_index * TILES, scratch[0] + row_index * TILES, scratch[8] + own * (shape[0] * SLOTS),
+        scratch[9] + row_index * LIST, scratch[6] + row_index * LIST, scratch[7] + row_index * LIST, shape, scale,
+        level(largest, scale), largest, temperature, total, tl.load(request_params[1] + request),
+        tl.load(request_params[2] + request), tl.load(request_params[3] + request), TILES, GROUP, TILE, LIST,
+        KEY_SHIFT, PACKED, KIND, EVEN, HAS_ALLOWED, HAS_SPECIAL, LISTS)  # fmt: skip
+    tl.store(rows[2] + row_index, z_bound)
+    tl.store(rows[3] + row_index, id_bound)
+    tl.store(rows[6] + row_index, mass)
+    return z_bound, id_bound, mass, num_found

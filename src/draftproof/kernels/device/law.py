@@ -34,12 +34,14 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
                  LIST: tl.constexpr, KEY_SHIFT: tl.constexpr, PACKED: tl.constexpr, KIND: tl.constexpr,
                  EVEN: tl.constexpr, HAS_ALLOWED: tl.constexpr, HAS_SPECIAL: tl.constexpr,
                  LISTS: tl.constexpr):  # fmt: skip
-    """(bound's logit, bound's id, kept mass) of a healthy row without top-p alone.
+    """(bound's logit, bound's id, kept mass, how many tokens the list has that these were found in, 0 if in none) of a
+    healthy row without top-p alone.
 
     PACKED, KIND, EVEN: as in `load_quads`. LISTS: whether any row of the batch has top-k or min-p.
     """
     z_bound, id_bound, mass = bound_of_unfiltered(row, tiles, tile_max, shape, scale, top, largest, temperature, total,
                                                   TILES, TILE, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
+    num_found = tl.zeros((), tl.int32)
     if LISTS:
         if (temperature > 0) & ((k > 0) | (min_score > -float("inf"))):
             z_bound, id_bound, mass, num_found, _ = keep_by_list(
@@ -51,7 +53,7 @@ def bound_of_row(row, tiles, tile_max, group_max, groups, list_z, list_ids, shap
                 z_bound, id_bound, mass = keep_of_row(row, tiles, tile_max, shape, scale, top, largest, least, k, top_p,
                                                       TILES, GROUP, TILE, KEY_SHIFT, HAS_ALLOWED,
                                                       HAS_SPECIAL)  # fmt: skip
-    return z_bound, id_bound, mass
+    return z_bound, id_bound, mass, num_found
 
 
 @triton.jit

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from draftproof.kernels.device.bits import has_bit
+from draftproof.kernels.device.overlap import wait_for_previous
 from draftproof.kernels.device.rows import level
 
 PARTS = tl.constexpr(8)
@@ -34,7 +35,8 @@ def share_of_sample(vocab_size):
 
 
 @triton.jit
-def count_part(row, part, scale, vocab_size, counts, ends, HAS_ALLOWED: tl.constexpr):
+def count_part(row, part, scale, vocab_size, counts, ends, HAS_ALLOWED: tl.constexpr,
+               OVERLAP: tl.constexpr):  # fmt: skip
     """Writes how many of one part's tokens fall in each bucket, counts [BUCKETS], and ends: (the second bucket's low
     end, the buckets' width). The last bucket has what is above, the first what is below or is not there."""
     first, there = chunks_of(part * CHUNKS + tl.arange(0, CHUNKS), vocab_size)
@@ -56,6 +58,7 @@ def count_part(row, part, scale, vocab_size, counts, ends, HAS_ALLOWED: tl.const
     counted = z >= low
     at = tl.minimum((tl.where(counted, z, low) - low) * rise, BUCKETS - 2.0).to(tl.int32) + 1
     found = tl.histogram(tl.reshape(tl.where(counted, at, 0), (CHUNKS * CHUNK,)), BUCKETS)
+    wait_for_previous(OVERLAP)
     tl.store(counts + tl.arange(0, BUCKETS), found)
     if part == 0:
         tl.store(ends, low)

@@ -25,7 +25,7 @@ from draftproof.kernels.verdict import KernelVerdict
 
 _LAWS: Final = {"point": 0, "logits": 1, "probs": 2, "sparse": 3}
 _TEST_WARPS: Final = 4
-_FEW_ROWS: Final = 128  # which are bounded sooner than it is found out that they needn't be
+_FEW_ROWS: Final = 128  # bounded sooner than it is found out that they needn't be; raced by several programs each
 _RACES: Final = 64  # programs that race one request, at most
 _RACE_WARPS: Final = 4
 _RACE_REGISTERS: Final = (112, 96)  # of few requests' races, and of many
@@ -120,6 +120,8 @@ class RatioKernel:
 
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
+        from draftproof.kernels.ratio.device.bounded import bounded_test_kernel
+        from draftproof.kernels.ratio.device.listed import listed_walk_kernel
         from draftproof.kernels.ratio.device.measure import test_kernel
         from draftproof.kernels.ratio.device.residual import mass_kernel, race_kernel
         from draftproof.kernels.ratio.device.stop import chain_kernel
@@ -150,18 +152,35 @@ class RatioKernel:
             return verdict
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         asks_kth = requests.lists and self._asks_kth
-        test_kernel[(plan.num_rows,)](
+        of_test = (
             *head, values, temperature, self._draft_scratch, draft_plan.num_plain,
             self._scratch[0] if before is None else before, self._rows, self._node_state, self._bounding.bracket,
-            self._residual_masses, self._racers[3], DRAFT_TILES=draft_plan.tiles, DRAFT_TILE=draft_plan.tile,
-            DRAFT_GROUP=draft_plan.group, LAW=law, STEPS=steps, WIDTH=1024, TOP_P=requests.top_p_alone,
-            LISTS=asks_kth, BLOCK=self._block, UNFILTERED=unfiltered, BEFORE=before is not None,
-            num_warps=_TEST_WARPS, **sizes, **tiles,
+            self._residual_masses, self._racers[3],
         )  # fmt: skip
+        tests = {"DRAFT_TILES": draft_plan.tiles, "DRAFT_TILE": draft_plan.tile, "DRAFT_GROUP": draft_plan.group,
+                 "LAW": law, "STEPS": steps, "WIDTH": 1024, "BLOCK": self._block, **sizes, **tiles}  # fmt: skip
         bounded = (self._rows, self._node_state)
-        if not unfiltered:
-            bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state, self._bounding,
-                       nodes=self._nodes, wanted=2 if self._block else 1)  # fmt: skip
+        lists = requests.lists and not (requests.top_p_alone or draft.kind == "probs")
+        races = lists and asks_kth and not (self._block or requests.races)
+        if races or (lists and not asks_kth):
+            bounded_test_kernel[(2 * plan.num_rows,)](
+                *of_test, plan.num_rows, RACES=races, num_warps=1, **plan.of_bound, **tests
+            )
+            if races:
+                listed_walk_kernel[(rows.num_requests,)](
+                    *head, values, *bounded, self._residual_masses[2],
+                    (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law,
+                    STEPS=steps, NODES=self._nodes, num_warps=_RACE_WARPS, **sizes, **tiles,
+                )  # fmt: skip
+                return verdict
+        else:
+            test_kernel[(plan.num_rows,)](
+                *of_test, TOP_P=requests.top_p_alone, LISTS=asks_kth, UNFILTERED=unfiltered, BEFORE=before is not None,
+                num_warps=_TEST_WARPS, **tests,
+            )  # fmt: skip
+            if not unfiltered:
+                bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state, self._bounding,
+                           nodes=self._nodes, wanted=2 if self._block else 1)  # fmt: skip
         if self._block:
             chain_kernel[(rows.num_requests,)](
                 chain, *bounded, self._prefixes, self._residual_masses, NODES=self._nodes, TOP_P=requests.top_p_alone,

@@ -47,7 +47,7 @@ def bracketed_test_kernel(logits, stride, row_params, request_params, masks, exc
                     scratch, num_tiles, num_plain, vocab_size, draft, values, draft_temperature, draft_scratch,
                     draft_tiles, before, rows, nodes, bracket, residual_masses, num_ended, TILE, TILES, DRAFT_TILES,
                     DRAFT_TILE, DRAFT_GROUP, HAS_ALLOWED, False, LAW, STEPS, SUMMED, True, False, False, False, True,
-                    OVERLAP, True, LIST, KEY_SHIFT)  # fmt: skip
+                    False, OVERLAP, True, LIST, KEY_SHIFT)  # fmt: skip
 
 
 @triton.jit

@@ -36,6 +36,16 @@ def tiles_of_draft(index, draft_scratch, draft_tiles, there, DRAFT_TILES: tl.con
 
 
 @triton.jit
+def law_of_draft(measured, temperature):
+    """(largest logit, mass, level, scale, 1 / mass in float32) of a law from logits; the scale of a greedy one is 0."""
+    scale = scale_of(temperature)
+    largest = max_or_nan(measured[0])
+    total = tl.sum(lowered(measured[0], measured[1], scale, largest), 0)
+    top = level(largest, scale)
+    return largest, total, top, tl.where(temperature > 0, scale, 0.0), (1.0 / total).to(tl.float32)
+
+
+@triton.jit
 def draft_of_node(row_index, request, token_id, drafted, measured, values, draft_scratch, draft_tiles, nodes,
                   DRAFT_TILES: tl.constexpr, DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, LAW: tl.constexpr,
                   STEPS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
@@ -47,16 +57,13 @@ def draft_of_node(row_index, request, token_id, drafted, measured, values, draft
     healthy = True
     if LAW == LOGITS:
         temperature, z = drafted
-        scale = scale_of(temperature)
-        largest = max_or_nan(measured[0])
-        total = tl.sum(lowered(measured[0], measured[1], scale, largest), 0)
+        largest, total, top, node_scale, gain = law_of_draft(measured, temperature)
         healthy = health(largest) == OK
-        node_scale = tl.where(temperature > 0, scale, 0.0)
-        tl.store(nodes[3] + row_index, level(largest, scale))
+        tl.store(nodes[3] + row_index, top)
         tl.store(nodes[4] + row_index, node_scale)
-        tl.store(nodes[5] + row_index, (1.0 / total).to(tl.float32))
+        tl.store(nodes[5] + row_index, gain)
         start = values[0] + index.to(tl.int64) * values[1]
-        own = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale, -level(largest, scale))), 0.0)
+        own = tl.where(z > -float("inf"), tl.exp2(tl.fma(z, scale_of(temperature), -top)), 0.0)
         q = own.to(tl.float64) / total
         if (temperature == 0) & healthy:
             q = tl.full((), 0.0, tl.float64)

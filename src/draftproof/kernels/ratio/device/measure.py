@@ -35,8 +35,8 @@ def test_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     measure_row(tl.program_id(0), logits, stride, row_params, request_params, masks, exceptions, scratch, num_tiles,
                 num_plain, vocab_size, draft, values, draft_temperature, draft_scratch, draft_tiles, before, rows,
                 nodes, bracket, residual_masses, num_ended, TILE, TILES, DRAFT_TILES, DRAFT_TILE, DRAFT_GROUP,
-                HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, UNFILTERED, BEFORE, OVERLAP, False,
-                0, 0)  # fmt: skip
+                HAS_ALLOWED, HAS_SPECIAL, LAW, STEPS, WIDTH, TOP_P, LISTS, BLOCK, UNFILTERED, BEFORE, False,
+                OVERLAP, False, 0, 0)  # fmt: skip
 
 
 @triton.jit
@@ -46,10 +46,10 @@ def measure_row(row_index, logits, stride, row_params, request_params, masks, ex
                 DRAFT_TILE: tl.constexpr, DRAFT_GROUP: tl.constexpr, HAS_ALLOWED: tl.constexpr,
                 HAS_SPECIAL: tl.constexpr, LAW: tl.constexpr, STEPS: tl.constexpr, WIDTH: tl.constexpr,
                 TOP_P: tl.constexpr, LISTS: tl.constexpr, BLOCK: tl.constexpr, UNFILTERED: tl.constexpr,
-                BEFORE: tl.constexpr, OVERLAP: tl.constexpr, SETTLES: tl.constexpr,
-                LIST: tl.constexpr, KEY_SHIFT: tl.constexpr):  # fmt: skip
+                BEFORE: tl.constexpr, BOUNDED: tl.constexpr, OVERLAP: tl.constexpr,
+                SETTLES: tl.constexpr, LIST: tl.constexpr, KEY_SHIFT: tl.constexpr):  # fmt: skip
     """What `test_kernel` does for one row. SETTLES: so that its test is decided here whatever bounds tell, and rows
-    with top-p alone are bounded by others."""
+    with top-p alone are bounded by others. BOUNDED: all rows are bounded by others at the same time."""
     request, first, local, num_nodes = place_of(row_index, row_params, draft[0])
     temperature = tl.load(request_params[0] + request)
     k, top_p = tl.load(request_params[1] + request), tl.load(request_params[2] + request)
@@ -87,7 +87,7 @@ def measure_row(row_index, logits, stride, row_params, request_params, masks, ex
         tl.store(num_ended + request, 0)
     tl.store(rows[4] + row_index, largest)
     tl.store(rows[5] + row_index, total)
-    if not (UNFILTERED or SETTLES):
+    if not (UNFILTERED or SETTLES or BOUNDED):
         store_unbounded(row_index, rows, bracket, largest, scale, total, temperature, k, top_p, min_score, vocab_size)
     top_p_alone = SETTLES & (temperature > 0) & (top_p < 1.0)
     z_bound, id_bound, mass = largest, token_id, total

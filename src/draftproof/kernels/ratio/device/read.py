@@ -44,7 +44,7 @@ def read_pair_kernel(logits, quads, stride, quad_stride, row_params, request_par
                 count_part(row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, False), part,
                            scale_of(tl.load(request_params[0] + request)), vocab_size,
                            sample[0] + (row_index * PARTS + part) * BUCKETS, sample[1] + 2 * row_index,
-                           HAS_ALLOWED)  # fmt: skip
+                           HAS_ALLOWED, OVERLAP)  # fmt: skip
     if program >= 0:
         read_pair(program, num_rows, logits, quads, stride, quad_stride, row_params, request_params, masks, exceptions,
                   scratch, num_plain, tiles_per_split, vocab_size, num_plain_splits, draft, values, draft_quads,

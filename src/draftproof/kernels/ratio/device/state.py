@@ -31,17 +31,23 @@ def node_of(row_index, request, bonus, draft, values, nodes, LAW: tl.constexpr):
 
     values: (pointer, stride, ids, their stride, width).
     """
-    row = (row_index - request).to(tl.int64)
     token_id = tl.load(draft[1] + row_index + 1, mask=bonus == 0, other=-1)
-    start, ids = values[0], values[2]
-    if LAW != POINT:
-        start = values[0] + row * values[1]
-    if LAW == SPARSE:
-        ids = values[2] + row * values[3]
+    start, ids = start_of_law((row_index - request).to(tl.int64), values, LAW)
     if LAW == LOGITS:
         return (start, ids, values[4], token_id, tl.load(nodes[3] + row_index), tl.load(nodes[4] + row_index),
                 tl.load(nodes[5] + row_index))  # fmt: skip
     return start, ids, values[4], token_id, 0.0, 0.0, 0.0
+
+
+@triton.jit
+def start_of_law(index, values, LAW: tl.constexpr):
+    """(where a node's values start, where their ids do). index: of the node among all drafted ones, int64."""
+    start, ids = values[0], values[2]
+    if LAW != POINT:
+        start = values[0] + index * values[1]
+    if LAW == SPARSE:
+        ids = values[2] + index * values[3]
+    return start, ids
 
 
 @triton.jit
