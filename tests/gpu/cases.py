@@ -22,6 +22,8 @@ KINDS = [
 ]
 SETTLED = [*KINDS[:3], SamplingParams(temperature=1.0, top_p=0.9), KINDS[-1]]
 """Parameters whose rows `rejection` settles without a bound where they are few."""
+LISTED = KINDS[3:]
+"""Parameters whose rows `rejection` bounds beside their tests, and races in their lists where they are many."""
 LENGTH = 5
 
 
@@ -116,3 +118,26 @@ def check_ratio_law(
         spoil(kernel)
         assert emitted(kernel(logits, law, rows, requests).token_ids) == expected
     assert len(lengths) > 2
+
+
+def check_captured(kinds: list[SamplingParams], block: bool) -> None:
+    """A captured graph reads new logits and allocates nothing."""
+    count = 2 * len(kinds)
+    logits, draft_logits, tokens = drafted(count, VOCAB_SIZE, torch.bfloat16)
+    other = drafted(count, VOCAB_SIZE, torch.bfloat16, seed=1)[0]
+    rows = Rows.of_drafts([5] * count, tokens, device="cuda")
+    requests = Requests.of(kinds * 2, range(count), device="cuda")
+    law = DraftLaws.dense(draft_logits, torch.full((count,), 0.8, device="cuda"))
+    kernel = RatioKernel(logits, law, rows, VOCAB_SIZE, block=block)
+    expected = [kernel(each, law, rows, requests).token_ids.clone() for each in (logits, other)]
+    held = logits.clone()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        verdict = kernel(held, law, rows, requests)
+    before = torch.cuda.memory_allocated()
+    for each, token_ids in zip((logits, other), expected, strict=True):
+        held.copy_(each)
+        graph.replay()
+        assert torch.equal(verdict.token_ids, token_ids)
+    assert torch.cuda.memory_allocated() == before

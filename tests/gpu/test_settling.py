@@ -5,7 +5,7 @@ import torch
 
 from draftproof.kernels import DraftLaws, RatioKernel, Requests, Rows
 from draftproof.kernels.ratio import reference as ratio_reference
-from tests.gpu.cases import SETTLED, VOCAB_SIZE, check_ratio_law, drafted, emitted, logits_of
+from tests.gpu.cases import SETTLED, VOCAB_SIZE, check_captured, check_ratio_law, emitted, logits_of
 
 pytestmark = pytest.mark.gpu
 
@@ -36,22 +36,4 @@ def test_edges_that_tell_little() -> None:
 
 
 def test_a_captured_graph_allocates_nothing_and_reads_new_logits() -> None:
-    count = 2 * len(SETTLED)
-    logits, draft_logits, tokens = drafted(count, VOCAB_SIZE, torch.bfloat16)
-    other = drafted(count, VOCAB_SIZE, torch.bfloat16, seed=1)[0]
-    rows = Rows.of_drafts([5] * count, tokens, device="cuda")
-    requests = Requests.of(SETTLED * 2, range(count), device="cuda")
-    law = DraftLaws.dense(draft_logits, torch.full((count,), 0.8, device="cuda"))
-    kernel = RatioKernel(logits, law, rows, VOCAB_SIZE, block=False)
-    expected = [kernel(each, law, rows, requests).token_ids.clone() for each in (logits, other)]
-    held = logits.clone()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        verdict = kernel(held, law, rows, requests)
-    before = torch.cuda.memory_allocated()
-    for each, token_ids in zip((logits, other), expected, strict=True):
-        held.copy_(each)
-        graph.replay()
-        assert torch.equal(verdict.token_ids, token_ids)
-    assert torch.cuda.memory_allocated() == before
+    check_captured(SETTLED, block=False)
