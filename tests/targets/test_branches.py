@@ -9,7 +9,7 @@ import torch
 
 from draftproof.targets.branches import STRIDE, Room, branch_mask, branches_of, find_rooms, num_branches
 from draftproof.targets.masks import RowLayout
-from draftproof.targets.shapes import KEY_STEP
+from draftproof.targets.shapes import KEY_STEP, SPARE, StepShapes
 from tests.targets.test_paths import ancestors, random_tree
 
 ROOMS = [Room(128, 128), Room(256, 192)]
@@ -64,6 +64,15 @@ def test_the_smallest_room_with_a_column_for_every_node_is_taken() -> None:
         tree = RowLayout.of(100, 1 + num_leaves, (-1, *[0] * num_leaves))
         branches = branches_of(tree, ROOMS)
         assert branches is not None and branches.room == room and len(branches.others) == num_others
+
+
+def test_spare_columns_hold_a_tree_that_ends_near_a_step() -> None:
+    """Two places a depth at least, where a step of keys alone may leave one."""
+    tree = RowLayout.of(170, 9, (-1, 0, 1, 0, 2, 1, 2, 4, 4))
+    for spare, others in ((0, True), (SPARE, False)):
+        length = StepShapes(spare=spare).key_length(170)
+        branches = branches_of(tree, [Room(length, length)])
+        assert branches is not None and bool(branches.others) == others
 
 
 def test_of_siblings_the_one_with_the_most_leaves_comes_first() -> None:

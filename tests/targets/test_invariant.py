@@ -7,9 +7,10 @@ from draftproof.errors import UnsupportedModelError
 from draftproof.targets import driven, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack, pack_linears
+from draftproof.targets.extents import num_columns
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.invariant import FEW_TOKENS
-from draftproof.targets.shapes import KEY_STEP, ExactShapes, FixedShapes, StepShapes
+from draftproof.targets.shapes import KEY_STEP, SPARE, ExactShapes, FixedShapes, StepShapes
 from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, attention_in_blocks, random_ids, score_one, tiny_model
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -135,6 +136,25 @@ def test_how_many_tokens_fit_a_forward() -> None:
         assert [target.room(0, length) for length in (0, 250, 590, 600)] == [
             min(widest, 600 - length) for length in (0, 250, 590, 600)
         ]
+
+
+def test_a_token_reads_spare_columns_as_far_as_its_slot_has_any() -> None:
+    """What it reads is a function of its position alone, and never another slot's columns."""
+    steps = StepShapes(spare=SPARE)
+    assert [steps.key_length(position) for position in (0, 63, 64, 150, 191, 192, 255, 256)] == [
+        128, 128, 192, 256, 256, 256, 256, 384,
+    ]  # fmt: skip
+    for position in range(1200):
+        wanted = min(position + 1 + SPARE, num_columns(position + 1))
+        assert wanted <= steps.key_length(position) <= num_columns(position + 1)
+
+
+def test_columns_are_spared_where_branches_may_stand_there() -> None:
+    target = HFTarget(tiny_model("llama"), invariant=True)
+    has_steps = type(target.shapes) is StepShapes
+    assert getattr(target.shapes, "spare", 0) == (SPARE if has_steps and target.spreads_branches else 0)
+    target.keep_branches_in_place(False)
+    assert not target.spreads_branches
 
 
 def test_a_model_with_attention_of_its_own_stops_at_a_key_step() -> None:

@@ -142,6 +142,13 @@ class DrivenModel:
         )
 
     @property
+    def spreads_branches(self) -> bool:
+        """Whether nodes of a tree that is computed in place stand whole strides further on than their chains' keys."""
+        rooms = self._runner.rooms
+        widest = () if rooms is None else rooms(KEY_STEP, KEY_STEP)
+        return bool(widest) and not widest[0].in_lanes
+
+    @property
     def is_recurrent(self) -> bool:
         """Whether some layers have a recurrent state; see `recurrent/`."""
         return bool(self._layers.recurrent)
@@ -158,8 +165,7 @@ class DrivenModel:
         first, last = (self.shapes.key_length(start + more) for more in (0, num_entries - 1))
         if rooms is None or first is None or last is None or self.shapes.num_tokens is not None:
             return None
-        widest = rooms(KEY_STEP, KEY_STEP)
-        if not widest or widest[0].in_lanes:
+        if not self.spreads_branches:
             return None
         return num_branches(start, num_entries, rooms(first, last))
 

@@ -22,7 +22,7 @@ from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive
 from draftproof.targets.packed import attend_stacked
 from draftproof.targets.ruler import Asked, ruler
-from draftproof.targets.shapes import KEY_STEP, padded_queries
+from draftproof.targets.shapes import KEY_STEP, SPARE, padded_queries
 from draftproof.targets.summation import SEED, places, random_rows
 
 NUM_QUERIES: Final = (*range(2, 18, 2), *range(20, 68, 4), 100, 256, 512)
@@ -68,7 +68,7 @@ def spreads(layers: Layers, num_heads: int, chain: int, room: Room) -> bool:
     for shape in dict.fromkeys(layers.shapes):
         if not shape.heads or num_heads % shape.heads:
             continue
-        for num_keys in (chain - KEY_STEP // 2 - 2, chain):
+        for num_keys in (n for n in (chain - SPARE - KEY_STEP // 2 - 2, chain - KEY_STEP // 2 - 2, chain) if n > 0):
             stays = torch.arange(num_keys)
             asked = _opposite(shape, num_heads, NUM_MOVED, num_keys)
             measure = partial(_over, columns=stays, key_length=chain)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from draftproof.targets.extents import num_columns
+
 KEY_STEP = 64
+SPARE = 64
+"""Columns behind a token's own that branches may have, where a kernel lets them stand there (`branches.py`)."""
 QUERY_STEPS = (2, 4)
 """The first for which attention agrees (`key_order.attention_agrees`) is taken: one query often has another kernel."""
 FEW_QUERIES = 16
@@ -55,21 +59,28 @@ class ExactShapes:
 
 class StepShapes:
     """As many tokens as there are, `min_tokens` at least and `most_tokens` at most, and keys in steps of `KEY_STEP`: a
-    token at position n reads the step that holds n.
+    token at position n reads the step that holds n + `spare`, or what its slot has columns for.
 
     Queries are padded as `padded_queries` says."""
 
-    def __init__(self, min_tokens: int = 1, query_step: int = QUERY_STEPS[-1], most_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        min_tokens: int = 1,
+        query_step: int = QUERY_STEPS[-1],
+        most_tokens: int | None = None,
+        *,
+        spare: int = 0,
+    ) -> None:
         self.name, self.query_step = "key steps", query_step
         if most_tokens is not None:
             self.name += f" and forwards of {min_tokens} to {most_tokens} tokens"
         elif min_tokens > 1:
             self.name += f" and forwards of {min_tokens} tokens or more"
         self.num_tokens: int | None = None
-        self.min_tokens, self.most_tokens = min_tokens, most_tokens
+        self.min_tokens, self.most_tokens, self.spare = min_tokens, most_tokens, spare
 
     def key_length(self, position: int) -> int:
-        return KEY_STEP * (position // KEY_STEP + 1)
+        return min(KEY_STEP * ((position + self.spare) // KEY_STEP + 1), num_columns(position + 1))
 
 
 class FixedShapes(StepShapes):
