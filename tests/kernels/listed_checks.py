@@ -8,6 +8,7 @@ import torch
 from draftproof.core import Draft
 from draftproof.params import SamplingParams
 from tests.kernels.ratio_cases import DEVICE, Case, agrees, emitted
+from tests.kernels.ratio_checks import check_penalties_and_masks
 
 FILTERED = [
     SamplingParams(temperature=1.0, top_k=7, top_p=0.8),
@@ -83,4 +84,17 @@ def check_listed_masks(kernels):
     assert all(token in allowed for row in tokens for token in row)
 
 
-CHECKS = [check_listed_rows, check_listed_bonuses, check_long_lists, check_listed_faults, check_listed_masks]
+def check_listed_changes(kernels):
+    """Penalised and biased tokens, which lists hold as they are after all changes."""
+    with many_rows(kernels):
+        check_penalties_and_masks(kernels)
+
+
+CHECKS = [
+    check_listed_rows,
+    check_listed_bonuses,
+    check_long_lists,
+    check_listed_faults,
+    check_listed_masks,
+    check_listed_changes,
+]

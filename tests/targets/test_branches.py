@@ -9,7 +9,7 @@ import torch
 
 from draftproof.targets.branches import STRIDE, Room, branch_mask, branches_of, find_rooms, num_branches
 from draftproof.targets.masks import RowLayout
-from draftproof.targets.shapes import KEY_STEP, SPARE, StepShapes
+from draftproof.targets.shapes import KEY_STEP, StepShapes
 from tests.targets.test_paths import ancestors, random_tree
 
 ROOMS = [Room(128, 128), Room(256, 192)]
@@ -69,8 +69,8 @@ def test_the_smallest_room_with_a_column_for_every_node_is_taken() -> None:
 def test_spare_columns_hold_a_tree_that_ends_near_a_step() -> None:
     """Two places a depth at least, where a step of keys alone may leave one."""
     tree = RowLayout.of(170, 9, (-1, 0, 1, 0, 2, 1, 2, 4, 4))
-    for spare, others in ((0, True), (SPARE, False)):
-        length = StepShapes(spare=spare).key_length(170)
+    for spare_from, others in ((None, True), (3 * KEY_STEP, False)):
+        length = StepShapes(spare_from=spare_from).key_length(170)
         branches = branches_of(tree, [Room(length, length)])
         assert branches is not None and bool(branches.others) == others
 

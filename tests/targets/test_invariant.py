@@ -6,6 +6,7 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets import driven, invariant, packed
 from draftproof.targets.base import ScoreRequest
+from draftproof.targets.branches import Room
 from draftproof.targets.cpu_linear import can_pack, pack_linears
 from draftproof.targets.extents import num_columns
 from draftproof.targets.hf import HFTarget
@@ -140,21 +141,31 @@ def test_how_many_tokens_fit_a_forward() -> None:
 
 def test_a_token_reads_spare_columns_as_far_as_its_slot_has_any() -> None:
     """What it reads is a function of its position alone, and never another slot's columns."""
-    steps = StepShapes(spare=SPARE)
-    assert [steps.key_length(position) for position in (0, 63, 64, 150, 191, 192, 255, 256)] == [
-        128, 128, 192, 256, 256, 256, 256, 384,
+    steps = StepShapes(spare_from=3 * KEY_STEP)
+    assert [steps.key_length(position) for position in (0, 63, 64, 127, 128, 191, 192, 255, 256)] == [
+        64, 64, 128, 128, 256, 256, 256, 256, 384,
     ]  # fmt: skip
     for position in range(1200):
-        wanted = min(position + 1 + SPARE, num_columns(position + 1))
+        wanted = min(position + 1 + (SPARE if position >= 128 else 0), num_columns(position + 1))
         assert wanted <= steps.key_length(position) <= num_columns(position + 1)
 
 
-def test_columns_are_spared_where_branches_may_stand_there() -> None:
+def test_columns_are_spared_from_the_number_of_keys_that_no_larger_one_can_take_the_place_of() -> None:
     target = HFTarget(tiny_model("llama"), invariant=True)
-    has_steps = type(target.shapes) is StepShapes
-    assert getattr(target.shapes, "spare", 0) == (SPARE if has_steps and target.spreads_branches else 0)
+    if type(target.shapes) is StepShapes:
+        assert target.shapes.spare_from == target.spare_from()
+    asked = []
+
+    def rooms(first: int, last: int) -> list[Room]:
+        asked.append((first, last))
+        return [Room(first, first)] if first == 192 else [Room(first, first), Room(256, 256)]
+
+    target._runner.rooms = rooms
+    assert target.spare_from() == 192 and asked[-1] == (192, 192)
+    target._runner.rooms = lambda first, last: [Room(first, first), Room(first + 64, first + 64)]
+    assert target.spare_from() is None
     target.keep_branches_in_place(False)
-    assert not target.spreads_branches
+    assert not target.spreads_branches and target.spare_from() is None
 
 
 def test_a_model_with_attention_of_its_own_stops_at_a_key_step() -> None:

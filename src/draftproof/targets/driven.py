@@ -29,6 +29,8 @@ from draftproof.targets.summation import limit_rows, row_window
 from draftproof.targets.support import check_architecture, model_length, vocabulary_size
 from draftproof.targets.taps import TapStore
 
+MOST_ASKED = 512
+"""Keys of a chain up to which a kernel is asked when it begins to add up a larger number in another order."""
 CACHE_ARGUMENTS = ("past_key_values", "cache", "cache_params")
 """What releases of transformers, and models, name the cache."""
 
@@ -147,6 +149,15 @@ class DrivenModel:
         rooms = self._runner.rooms
         widest = () if rooms is None else rooms(KEY_STEP, KEY_STEP)
         return bool(widest) and not widest[0].in_lanes
+
+    def spare_from(self) -> int | None:
+        """From how many keys on a chain has to read more of them for its tree to have room, since the kernel adds up a
+        larger number in another order; None where that isn't so up to `MOST_ASKED`."""
+        rooms = self._runner.rooms
+        if rooms is None or not self.spreads_branches:
+            return None
+        lengths = range(KEY_STEP, MOST_ASKED + 1, KEY_STEP)
+        return next((n for n in lengths if [room.key_length for room in rooms(n, n)] == [n]), None)
 
     @property
     def is_recurrent(self) -> bool:

@@ -3,8 +3,8 @@
 Floating-point sums depend on their order, and kernels choose the order by the shape of the whole forward. So the
 same token scored alone and scored as the third of nine rows gets logits that differ in the last bits, and now and
 then another token wins. Under `invariant` the shape that matters to a token is a function of its position alone:
-keys are read in steps of `KEY_STEP` columns, masked beyond the token (`SPARE` of them at least where branches of trees
-may stand there, `branches.py`), and of the two policies below the first that
+keys are read in steps of `KEY_STEP` columns, masked beyond the token (with one more where branches of trees would find
+no columns else, `branches.py`), and of the two policies below the first that
 holds on this machine is taken.
 
 - `StepShapes`: forwards keep their own width; only the queries of attention are padded, by a few, and forwards of
@@ -32,7 +32,7 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.pointwise import Recorded, pointwise_agrees
-from draftproof.targets.shapes import KEY_STEP, QUERY_STEPS, SPARE, FixedShapes, Shapes, StepShapes
+from draftproof.targets.shapes import KEY_STEP, QUERY_STEPS, FixedShapes, Shapes, StepShapes
 from draftproof.targets.support import num_shards
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
         least, most = target.row_window()
         step = next((step for step in QUERY_STEPS if target.attention_agrees(step)), None)
         if least <= MOST_PADDED and (most is None or most >= width) and step is not None:
-            spare = SPARE if target.spreads_branches else 0
-            yield StepShapes(_cheapest(target, least, most), step, most, spare=spare)
+            yield StepShapes(_cheapest(target, least, most), step, most, spare_from=target.spare_from())
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
         yield FixedShapes(candidate)
 

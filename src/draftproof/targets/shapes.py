@@ -12,7 +12,7 @@ from draftproof.targets.extents import num_columns
 
 KEY_STEP = 64
 SPARE = 64
-"""Columns behind a token's own that branches may have, where a kernel lets them stand there (`branches.py`)."""
+"""Columns behind a step that its tokens read as well, so that branches may stand there (`branches.py`)."""
 QUERY_STEPS = (2, 4)
 """The first for which attention agrees (`key_order.attention_agrees`) is taken: one query often has another kernel."""
 FEW_QUERIES = 16
@@ -59,7 +59,8 @@ class ExactShapes:
 
 class StepShapes:
     """As many tokens as there are, `min_tokens` at least and `most_tokens` at most, and keys in steps of `KEY_STEP`: a
-    token at position n reads the step that holds n + `spare`, or what its slot has columns for.
+    token at position n reads the steps up to the one that holds n, and where these are `spare_from` keys or more,
+    `SPARE` more, as far as its slot has columns.
 
     Queries are padded as `padded_queries` says."""
 
@@ -69,7 +70,7 @@ class StepShapes:
         query_step: int = QUERY_STEPS[-1],
         most_tokens: int | None = None,
         *,
-        spare: int = 0,
+        spare_from: int | None = None,
     ) -> None:
         self.name, self.query_step = "key steps", query_step
         if most_tokens is not None:
@@ -77,10 +78,13 @@ class StepShapes:
         elif min_tokens > 1:
             self.name += f" and forwards of {min_tokens} tokens or more"
         self.num_tokens: int | None = None
-        self.min_tokens, self.most_tokens, self.spare = min_tokens, most_tokens, spare
+        self.min_tokens, self.most_tokens, self.spare_from = min_tokens, most_tokens, spare_from
 
     def key_length(self, position: int) -> int:
-        return min(KEY_STEP * ((position + self.spare) // KEY_STEP + 1), num_columns(position + 1))
+        length = KEY_STEP * (position // KEY_STEP + 1)
+        if self.spare_from is None or length < self.spare_from:
+            return length
+        return min(length + SPARE, num_columns(position + 1))
 
 
 class FixedShapes(StepShapes):
