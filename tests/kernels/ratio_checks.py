@@ -147,18 +147,20 @@ def check_splits(kernels):
 
 
 def check_top_k_edge(kernels):
-    """Drafted tokens that are the k-th of the tiles' maxima."""
-    case = Case("point", [SamplingParams(temperature=1.0, top_k=2)], [1] * 8, seed=25)
-    case.logits[:] = -1.0
-    case.logits[:, [10, 300]] = 3.0
-    case.drafts = [Draft.of_token_ids(case.start(index), [300]) for index in range(8)]
-    expected = case.expected("rejection")
-    assert len({len(tokens) for tokens in expected}) == 2
-    agrees(kernels, case)
-    rows, draft, logits = case.rows(kernels), case.draft(kernels), case.logits.to(DEVICE)
-    kernel = kernels.RatioKernel(logits, draft, rows, case.vocab_size, block=False, tile=TILE)
-    kernel._asks_kth = True
-    assert emitted(kernel(logits, draft, rows, case.requests(kernels))) == expected
+    """Drafted tokens that are the k-th of the tiles' maxima, alone and beside rows without filters, in many rows."""
+    alone = [SamplingParams(temperature=1.0, top_k=2)]
+    for params in (alone, [*alone, SamplingParams(temperature=1.0)]):
+        case = Case("point", params, [1] * 8, seed=25)
+        case.logits[:] = -1.0
+        case.logits[:, [10, 300]] = 3.0
+        case.drafts = [Draft.of_token_ids(case.start(index), [300]) for index in range(8)]
+        assert len({len(tokens) for tokens in case.expected("rejection")[::2]}) == 2
+        agrees(kernels, case)
+        rows, draft, logits = case.rows(kernels), case.draft(kernels), case.logits.to(DEVICE)
+        for operation in OPERATIONS:
+            kernel = kernels.RatioKernel(logits, draft, rows, case.vocab_size, block=operation == "block", tile=TILE)
+            kernel._asks_kth = True
+            assert emitted(kernel(logits, draft, rows, case.requests(kernels))) == case.expected(operation)
 
 
 def check_sure_prefixes(kernels):
