@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 import torch
 
-from draftproof.core import Draft
 from draftproof.params import SamplingParams
-from tests.kernels.ratio_cases import DEVICE, Case, agrees, emitted
+from tests.kernels.ratio_cases import DEVICE, Case, agrees, check_faults, emitted
 from tests.kernels.ratio_checks import check_penalties_and_masks
 
 FILTERED = [
@@ -52,17 +51,8 @@ def check_long_lists(kernels):
 
 def check_listed_faults(kernels):
     """Bad rows where a walk stops, and behind the token that stops it, which raise nothing."""
-    case = Case("point", FILTERED[:1], [2] * 4, seed=94)
-    for index in range(4):
-        case.drafts[index] = Draft.of_token_ids(case.start(index), [int(case.rows_of(index)[0].argmin()), 1])
-    expected = case.expected("rejection")
-    case.rows_of(0)[0, 100] = float("nan")
-    case.rows_of(1)[0] = -torch.inf
-    case.rows_of(2)[1] = float("nan")
     with many_rows(kernels):
-        verdict = case.run(kernels, "rejection")
-    assert verdict.faults.tolist() == [1, 2, 0, 0]
-    assert emitted(verdict) == [[], [], *expected[2:]]
+        check_faults(kernels, FILTERED[:1], seed=94)
 
 
 def check_listed_masks(kernels):

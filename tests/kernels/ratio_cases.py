@@ -145,3 +145,17 @@ def agrees(kernels, case, operations=OPERATIONS):
         assert verdict.num_accepted.tolist() == [len(tokens) - 1 for tokens in expected]
         paths = [[row for row in rows if row >= 0] for rows in verdict.accepted_rows.tolist()]
         assert paths == [list(range(1, len(tokens))) for tokens in expected]
+
+
+def check_faults(kernels, params, seed):
+    """Bad rows where a walk of `rejection` stops, which end their requests, and behind the token that stops it."""
+    case = Case("point", params, [2] * 4, seed=seed)
+    for index in range(4):
+        case.drafts[index] = Draft.of_token_ids(case.start(index), [int(case.rows_of(index)[0].argmin()), 1])
+    expected = case.expected("rejection")
+    case.rows_of(0)[0, 100] = float("nan")
+    case.rows_of(1)[0] = -torch.inf
+    case.rows_of(2)[1] = float("nan")
+    verdict = case.run(kernels, "rejection")
+    assert verdict.faults.tolist() == [1, 2, 0, 0]
+    assert emitted(verdict) == [[], [], *expected[2:]]

@@ -11,7 +11,7 @@ from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History
 from draftproof.verify import get_verifier
-from tests.kernels.ratio_cases import CHAIN, DEVICE, Case, agrees, emitted
+from tests.kernels.ratio_cases import CHAIN, DEVICE, Case, agrees, check_faults, emitted
 
 
 def params_of(*top_ps):
@@ -125,16 +125,7 @@ def check_settled_masks(kernels):
 
 def check_settled_faults(kernels):
     """Bad rows where a walk stops, and behind the token that stops it, which raise nothing."""
-    case = Case("point", params_of(0.8), [2] * 4, seed=78)
-    for index in range(4):
-        case.drafts[index] = Draft.of_token_ids(case.start(index), [int(case.rows_of(index)[0].argmin()), 1])
-    expected = case.expected("rejection")
-    case.rows_of(0)[0, 100] = float("nan")
-    case.rows_of(1)[0] = -torch.inf
-    case.rows_of(2)[1] = float("nan")
-    verdict = case.run(kernels, "rejection")
-    assert verdict.faults.tolist() == [1, 2, 0, 0]
-    assert emitted(verdict)[2:] == expected[2:]
+    check_faults(kernels, params_of(0.8), seed=78)
 
 
 def check_greedy_ties(kernels):
