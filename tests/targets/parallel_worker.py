@@ -1,10 +1,13 @@
 """Run by torchrun in two processes: `python -m torch.distributed.run … parallel_worker.py FOLDER OUT MODE`.
 
-The leader writes what it found to OUT. MODE `texts`: plain and speculative texts, logits, and a refused call. MODE
-`apart`: the leader's slot is filled behind the follower's back.
+The leader writes what it found to OUT, and each process to OUT.RANK whether it was in a group when it ended. MODE
+`texts`: plain and speculative texts, logits, and a refused call. MODE `apart`: the leader's slot is filled behind the
+follower's back.
 """
 
+import atexit
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -52,6 +55,9 @@ def texts(leading: LeadingTarget) -> dict[str, object]:
 def main() -> None:
     folder, out, mode = sys.argv[1:]
     torch.set_num_threads(1)
+    rank = os.environ["RANK"]
+    # Registered first, so it runs last.
+    atexit.register(lambda: Path(f"{out}.{rank}").write_text(json.dumps(torch.distributed.is_initialized())))
     target, _ = load_target(folder, dtype="float32", sharded=True, num_slots=2, max_model_len=256, invariant=True)
     if not is_leader():
         try:

@@ -6,17 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 
 from draftproof import LLM
-from draftproof.errors import ParameterError
+from draftproof.errors import ModelError, ParameterError
 from draftproof.targets.gguf import read_gguf
 from draftproof.targets.gguf_folder import write_folder
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.load import load_target
-from draftproof.targets.parallel import LeadingTarget
+from draftproof.targets.parallel import LeadingTarget, leaves_at_exit
 from tests.targets.gguf_files import model_state, write_gguf
 from tests.targets.models import VOCAB_SIZE, tiny_model
 from tests.targets.parallel_worker import SCORED
@@ -63,7 +64,22 @@ def found(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     out = tmp_path_factory.mktemp("out") / "found.json"
     result = run(folder, out, "texts")
     assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(out.read_text(encoding="utf-8"))
+    outlived = [json.loads(Path(f"{out}.{rank}").read_text(encoding="utf-8")) for rank in range(2)]
+    return json.loads(out.read_text(encoding="utf-8")) | {"outlived": outlived}
+
+
+def test_no_group_outlives_its_program(found):
+    assert found["outlived"] == [False, False]
+
+
+def test_a_callers_group_is_left_to_it(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        with patch("atexit.register") as register, leaves_at_exit():
+            pass
+        register.assert_not_called()
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_the_cache_is_cut(found):
@@ -127,3 +143,6 @@ def test_one_process_leads_itself():
         assert leading.length(0) == len(SCORED.token_ids)
         with pytest.raises(AttributeError, match="no 'model' of its own"):
             _ = leading.model
+    leading.close()
+    with pytest.raises(ModelError, match="release of a target whose followers were let go"):
+        leading.release(0)

@@ -15,7 +15,7 @@ from draftproof.targets.cpu_linear import pack_linears, should_pack
 from draftproof.targets.dtype import resolve_dtype
 from draftproof.targets.fused import fuse_norms, fuse_projections
 from draftproof.targets.hf import DEFAULT_WIDTH, HFTarget
-from draftproof.targets.parallel import plan_arguments
+from draftproof.targets.parallel import leaves_at_exit, plan_arguments
 from draftproof.targets.support import check_architecture, check_config, check_weights
 
 
@@ -52,7 +52,8 @@ def load_target(
                 )
             loaded, tokenizer = _read_gguf(model, kind)
         else:
-            loaded, tokenizer = _read_folder(model, kind, sharded=sharded)
+            with leaves_at_exit():
+                loaded, tokenizer = _read_folder(model, kind, sharded=sharded)
     check_weights(loaded)
     if not sharded:
         loaded = loaded.to(where)

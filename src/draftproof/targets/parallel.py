@@ -25,7 +25,8 @@ from __future__ import annotations
 import atexit
 import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -80,6 +81,24 @@ def plan_arguments() -> dict[str, Any]:
     return {"distributed_config": DistributedConfig(tp_plan="auto")}
 
 
+@contextmanager
+def leaves_at_exit() -> Iterator[None]:
+    """A group of processes that is started inside is left when the program ends. A caller's own group is left to it.
+
+    A group that outlives the interpreter aborts its process now and then: gloo's threads hold Python objects of the
+    last call, and can't drop them any more.
+    """
+    found = dist.is_initialized()
+    yield
+    if dist.is_initialized() and not found:
+        atexit.register(_leave)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
 class LeadingTarget:
     """The leader's target. What it is asked is answered by its own part; what changes it is told to the others.
 
@@ -90,7 +109,7 @@ class LeadingTarget:
         """Call in the leader, while the others call `follow`; raises ModelError elsewhere."""
         if not is_leader():
             raise ModelError(f"process {dist.get_rank()} doesn't lead; call follow(target) in it")
-        self._target, self._group = target, _group()
+        self._target, self._group, self._open = target, _group(), True
 
     def __enter__(self) -> LeadingTarget:
         return self
@@ -101,8 +120,11 @@ class LeadingTarget:
         self.close()
 
     def close(self) -> None:
-        """Let the followers go."""
-        _tell(self._group, (END, (), ()))
+        """Let the followers go. No call can be made after it."""
+        if self._open:
+            self._open = False
+            _tell(self._group, (END, (), ()))
+            _end(self._group)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("model", "taps"):
@@ -137,6 +159,8 @@ class LeadingTarget:
         )
 
     def _do(self, name: str, *arguments: Any) -> Any:
+        if not self._open:
+            raise ModelError(f"{name} of a target whose followers were let go; make another LeadingTarget")
         _tell(self._group, (name, arguments, tuple(self._target.cache.lengths)))
         return getattr(self._target, name)(*arguments)
 
@@ -147,6 +171,7 @@ def follow(target: HFTarget) -> None:
     while True:
         name, arguments, lengths = _listen(group)
         if name == END:
+            _end(group)
             return
         own = tuple(target.cache.lengths)
         if own != lengths:
@@ -164,6 +189,11 @@ def follow(target: HFTarget) -> None:
 def _group() -> Any:
     """For Python objects: nothing of theirs passes through a device."""
     return dist.new_group(backend="gloo") if dist.is_initialized() else None
+
+
+def _end(group: Any) -> None:
+    if group is not None:
+        dist.destroy_process_group(group)
 
 
 def _tell(group: Any, message: Any) -> None:
