@@ -28,8 +28,8 @@ import transformers
 from benchmarks.endurance_load import Faults, Load
 from draftproof.drafters.ngram import NgramDrafter
 from draftproof.engine.request import Request
-from draftproof.targets.cpu_linear import pack_linears
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.products import pack_linears
 from draftproof.targets.toy import TableTarget
 from draftproof.verify.tables import LawTable
 

@@ -24,12 +24,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
-from benchmarks.first.common import chat_ids, machine, prompts, say, target_of
+from benchmarks.first.common import chat_ids, embedded_model, machine, prompts, say, target_of
 from draftproof import LLM, SamplingParams
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import PackedLinear
-from draftproof.targets.dtype import resolve_dtype
+from draftproof.targets.dtype import resolve_format
 from draftproof.targets.fused import FamilyPart
+from draftproof.targets.products import PRODUCTS
 
 PLAIN_BAR, BATCH_BAR = 1.6, 3.0
 NEAR_TIE = 2.0
@@ -56,13 +56,9 @@ def greedy(num_tokens: int) -> SamplingParams:
 
 def plain(dtype: str, num_tokens: int, repeats: int) -> dict[str, Any]:
     """Greedy decoding of one request: ours (not invariant) over transformers' generate."""
-    from transformers import AutoModelForCausalLM
-
-    from draftproof.targets.embedded import embedded_folder
-
     target, tokenizer = target_of(dtype, invariant=False)
     llm = LLM.from_target(target, tokenizer)
-    theirs = AutoModelForCausalLM.from_pretrained(str(embedded_folder()), dtype=getattr(torch, dtype)).eval()
+    theirs = embedded_model(target)
     prompt_ids = chat_ids(llm, prompts("ordinary")[0])
     ids = torch.tensor([prompt_ids])
 
@@ -171,7 +167,7 @@ def step(dtype: str, repeats: int) -> dict[str, Any]:
     target.prefill(0, list(range(100, 200)))
     linears: list[Any] = []
     for module in target.model.modules():
-        if isinstance(module, PackedLinear | torch.nn.Linear):
+        if isinstance(module, (*PRODUCTS, torch.nn.Linear)):
             linears.append(module)
         elif isinstance(module, FamilyPart) and module._index == 0:
             linears.append(module.family.product)
@@ -214,19 +210,23 @@ def prefix(dtype: str, repeats: int) -> dict[str, Any]:
     return {"seconds": seconds, "ratio": seconds["computed"] / seconds["shared"], "tokens_equal": equal, "holds": equal}
 
 
+def _described(dtype: str) -> str:
+    found, halves = resolve_format(dtype, torch.device("cpu"))
+    return str(found).removeprefix("torch.") + (" over weights in float16" if halves else "")
+
+
 def main() -> int:
     """Runs the parts asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["plain", "invariant", "batch", "step", "prefix"])
-    parser.add_argument("--dtype", default="auto", help="auto is bfloat16 where the CPU has it")
+    parser.add_argument("--dtype", default="auto", help="as of the command line")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--num-tokens", type=int, default=48)
     parser.add_argument("--num-requests", type=int, default=8)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    dtype = str(resolve_dtype(given.dtype, torch.device("cpu"))).removeprefix("torch.")
-    tokens, repeats = given.num_tokens, given.repeats
+    dtype, tokens, repeats = given.dtype, given.num_tokens, given.repeats
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "plain": lambda: plain(dtype, tokens, repeats),
         "invariant": lambda: invariant(dtype, tokens, repeats),
@@ -236,7 +236,7 @@ def main() -> int:
         "step": lambda: step(dtype, repeats),
         "prefix": lambda: prefix(dtype, repeats),
     }
-    results: dict[str, Any] = {"machine": machine(dtype=dtype, num_tokens=tokens, repeats=repeats)}
+    results: dict[str, Any] = {"machine": machine(dtype=_described(dtype), num_tokens=tokens, repeats=repeats)}
     for name in given.parts:
         say(name)
         results[name] = parts[name]()

@@ -29,10 +29,11 @@ import transformers
 from transformers.cache_utils import DynamicCache
 
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import can_pack, pack_linears
+from draftproof.targets.cpu_linear import can_pack
 from draftproof.targets.embedded import embedded_folder
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.products import pack_linears
 from draftproof.targets.shapes import FixedShapes, Shapes
 
 FIXED_WIDTH = 16

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "drafters": VERIFY
     | {"grammar", "drafters"}
     | {f"targets.{name}" for name in ("base", "load", "cache", "cpu_linear", "dtype", "masks", "norms", "embedded")}
+    | {f"targets.{name}" for name in ("half_linear", "products")}
     | {f"targets.static.{name}" for name in ("attention", "following", "operations", "steps", "tables")},
     "targets": VERIFY | {"targets"},
     "engine": ENGINE,

@@ -17,6 +17,7 @@ from draftproof import LLM, SamplingParams
 from draftproof.drafters.draft_model import DraftModelDrafter
 from draftproof.drafters.pruned import layers_of
 from draftproof.targets.embedded import embedded_folder
+from draftproof.targets.half_linear import round_weights
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.load import load_target
 
@@ -48,6 +49,14 @@ def target_of(dtype: str, *, invariant: bool, num_slots: int = 1) -> tuple[HFTar
     return load_target(dtype=dtype, invariant=invariant, num_slots=num_slots)
 
 
+def embedded_model(target: HFTarget) -> Any:
+    """transformers' own model of the target's weights: rounded as they are, in what the target computes in."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(str(embedded_folder()), dtype=target.dtype).eval()
+    if target.has_halves:
+        round_weights(model)
+    return model
+
+
 def engine(target: HFTarget, tokenizer: Any, method: str | None, *, drafter: Any = None, **config: Any) -> LLM:
     """An LLM over `target`, one at a time; method None decodes plainly."""
     if method is None:
@@ -58,10 +67,9 @@ def engine(target: HFTarget, tokenizer: Any, method: str | None, *, drafter: Any
     return LLM.from_target(target, tokenizer, speculative_config=speculative, drafter=drafter)
 
 
-def pruned_drafter(llm: LLM, dtype: str) -> DraftModelDrafter:
+def pruned_drafter(llm: LLM) -> DraftModelDrafter:
     """The embedded model's layers 0, 14 and 29 as a draft model."""
-    whole = transformers.AutoModelForCausalLM.from_pretrained(str(embedded_folder()), dtype=getattr(torch, dtype))
-    draft = HFTarget(layers_of(whole, DRAFT_LAYERS), num_slots=llm.target.num_slots)
+    draft = HFTarget(layers_of(embedded_model(llm.target), DRAFT_LAYERS), num_slots=llm.target.num_slots)
     return DraftModelDrafter(draft, llm.chain, target_tokenizer=llm.tokenizer, draft_tokenizer=llm.tokenizer)
 
 

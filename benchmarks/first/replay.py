@@ -52,7 +52,7 @@ def run(
     for (dtype, invariant), group in groupby(chosen, key=lambda cell: (cell.dtype, cell.invariant)):
         target, tokenizer = target_of(dtype, invariant=invariant, num_slots=MAX_NUM_SEQS)
         plain = engine(target, tokenizer, None)
-        drafter = pruned_drafter(plain, dtype)
+        drafter = pruned_drafter(plain)
         num = num_prompts if invariant else max(1, num_prompts // 4)
         records += [_run_cell(cell, plain, drafter, num, max_tokens) for cell in group]
     return _judged(machine(num_prompts=num_prompts, max_tokens=max_tokens, max_num_seqs=MAX_NUM_SEQS), records)
@@ -154,7 +154,7 @@ def greedy_gap(*, dtype: str, max_tokens: int = 64) -> dict[str, Any]:
             for row in range(0, len(token_ids), 8):
                 plain = plain_row(llm, prompt_ids, token_ids[:row])
                 error = max(error, float((plain - logits[row]).abs().max()))
-    eps = 1e-3 if dtype == "float32" else 2 * error
+    eps = 1e-3 if target.dtype == torch.float32 else 2 * error
     return {
         "machine": machine(dtype=dtype),
         "num_tokens": num_tokens,

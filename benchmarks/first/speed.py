@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.first.common import chat_ids, engine, machine, prompts, say, target_of, timed_tokens
+from benchmarks.first.common import chat_ids, embedded_model, engine, machine, prompts, say, target_of, timed_tokens
 from benchmarks.first.matrix import FILTERS
 from draftproof import SamplingParams
 from draftproof.core import Draft
@@ -21,13 +21,9 @@ from draftproof.verify import get_verifier
 
 def plain_speed(*, dtype: str, num_tokens: int = 64, repeats: int = 5) -> dict[str, Any]:
     """Our plain decoding (not invariant) over transformers' generate, sampled, alternating in one run."""
-    from transformers import AutoModelForCausalLM
-
-    from draftproof.targets.embedded import embedded_folder
-
     target, tokenizer = target_of(dtype, invariant=False)
     llm = engine(target, tokenizer, None)
-    theirs = AutoModelForCausalLM.from_pretrained(str(embedded_folder()), dtype=getattr(torch, dtype)).eval()
+    theirs = embedded_model(target)
     prompt_ids = chat_ids(llm, prompts("ordinary")[0])
     params = SamplingParams(temperature=0.7, seed=1, max_tokens=num_tokens, ignore_eos=True)
     ids = torch.tensor([prompt_ids])

@@ -76,7 +76,7 @@ class Ways:
         plain = self.llms["plain"]
         method = {"method": args.method, "model": args.model}
         if args.method == "draft_model" and args.model is None:
-            drafter, method = pruned_drafter(plain, args.dtype), {"method": "draft_model", "model": "layers"}
+            drafter, method = pruned_drafter(plain), {"method": "draft_model", "model": "layers"}
         else:
             drafter = make_drafter(SpeculativeConfig(**method), target, tokenizer, plain.chain)
         vocab = drafter.ends.vocab if hasattr(drafter, "ends") else None

@@ -14,7 +14,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     """The drafter, the sampling and the machine."""
     parser.add_argument("--method", default="suffix")
     parser.add_argument("--model", help="a drafter's folder; draft_model without one is three of the target's layers")
-    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--dtype", default="auto")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--max-tokens", type=int, default=96)

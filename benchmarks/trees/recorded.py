@@ -68,7 +68,7 @@ def opened(args: argparse.Namespace, *, num_slots: int) -> tuple[LLM, Any, dict[
     target, tokenizer = open_target(args, num_slots=num_slots)
     llm, method = LLM.from_target(target, tokenizer), {"method": args.method, "model": args.model}
     if args.method == "draft_model" and args.model is None:
-        return llm, pruned_drafter(llm, args.dtype), {"method": "draft_model", "model": "layers"}
+        return llm, pruned_drafter(llm), {"method": "draft_model", "model": "layers"}
     return llm, make_drafter(SpeculativeConfig(**method), target, tokenizer, llm.chain), method
 
 
@@ -224,7 +224,7 @@ def _check(args: argparse.Namespace, walks: Walks, fields: dict[str, Any], passe
     target, tokenizer = open_target(args, num_slots=BATCH)
     drafter: Any = None
     if args.method == "draft_model" and args.model is None:
-        drafter = pruned_drafter(LLM.from_target(target, tokenizer), args.dtype)
+        drafter = pruned_drafter(LLM.from_target(target, tokenizer))
     config = SpeculativeConfig(**walks.method, draft_length="fixed", verifier="keyed", **fields)
     if drafter is not None and config.topology != "chain":
         drafter = tree_drafter_of(drafter, config)

@@ -143,7 +143,8 @@ class EngineConfig(_FromMapping):
     """Where and how the target runs.
 
     model: None for the embedded default model, else a local folder, a GGUF file or a hub name.
-    dtype: "auto" is bfloat16 where the device has it in hardware, float32 otherwise.
+    dtype: "auto" is bfloat16 where the device has it in hardware; on other x86 CPUs float16, which there are weights
+    under arithmetic in float32; float32 otherwise.
     invariant: run every forward at fixed shapes, so that a row's logits are the same bits whatever
     shares its forward; None turns it on below float32. invariant_width: tokens of a forward where shapes have to be
     fixed for that; runs that are to give the same text must have the same.

@@ -10,8 +10,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from draftproof.drafters.pruned import layers_of
 from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import can_pack, pack_linears
+from draftproof.targets.cpu_linear import can_pack
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.products import pack_linears
 from tests.drafters.models import tiny_llama
 
 SIZES = dict(

@@ -13,8 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from benchmarks.endurance_load import Faults, run_alone
 from draftproof.core import Draft
-from draftproof.targets.cpu_linear import pack_linears
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.products import pack_linears
 from tests.engine.drafting import TableDrafter
 from tests.engine.test_engine_machine import EngineMachine
 from tests.targets.models import random_ids, tiny_model

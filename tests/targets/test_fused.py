@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from draftproof.targets.cpu_linear import PackedLinear, pack_linears
+from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import Family, FamilyPart, OneCallNorm, fuse_norms, fuse_projections
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.products import pack_linears
 from tests.targets.models import ARCHITECTURES, plain_logits, random_ids, score_one, tiny_model
 
 

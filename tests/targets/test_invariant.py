@@ -7,10 +7,11 @@ from draftproof.errors import UnsupportedModelError
 from draftproof.targets import driven, invariant, packed
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.branches import Room
-from draftproof.targets.cpu_linear import can_pack, pack_linears
+from draftproof.targets.cpu_linear import can_pack
 from draftproof.targets.extents import num_columns
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.invariant import FEW_TOKENS
+from draftproof.targets.products import pack_linears
 from draftproof.targets.shapes import KEY_STEP, SPARE, ExactShapes, FixedShapes, StepShapes
 from tests.targets.models import ARCHITECTURES, VOCAB_SIZE, attention_in_blocks, random_ids, score_one, tiny_model
 

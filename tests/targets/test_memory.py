@@ -7,9 +7,9 @@ from draftproof.errors import ModelError, ParameterError
 from draftproof.targets import memory
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import LayerShape
-from draftproof.targets.cpu_linear import pack_linears
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.memory import plan_columns
+from draftproof.targets.products import pack_linears
 from tests.targets.models import random_ids, score_one, tiny_model
 
 SHAPES = [LayerShape(2, 8, 8, torch.float32, torch.device("cpu"))] * 3

@@ -7,9 +7,10 @@ from transformers.pytorch_utils import Conv1D
 
 from draftproof.targets import invariant, summation
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import PackedLinear, pack_linears
+from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.hf import HFTarget
+from draftproof.targets.products import pack_linears
 from draftproof.targets.shapes import FixedShapes, StepShapes
 from tests.targets.models import VOCAB_SIZE, random_ids, tiny_model
 

@@ -61,7 +61,8 @@ _MODEL_OPTIONS: Final = (
     click.option("-m", "--model", cls=AliasedOption, aliases=("--model-path",), metavar="MODEL",
                  help="A local folder, a GGUF file or a hub name. [default: the embedded SmolLM2-135M-Instruct]"),
     click.option("--dtype", metavar=choice(DTYPES),
-                 help="auto is bfloat16 where the device has it in hardware, float32 otherwise. [default: auto]"),
+                 help="auto is bfloat16 where the device has it in hardware; on other x86 CPUs float16, which is "
+                      "weights alone there, under arithmetic in float32; float32 otherwise. [default: auto]"),
     click.option("--device", help="cpu, cuda, cuda:1, … [default: cpu]"),
     click.option("--invariant/--no-invariant", default=None,
                  help="Forwards of fixed shapes, so that a row's logits are the same bits whatever shares its forward. "

@@ -37,7 +37,7 @@ def environment() -> dict[str, Any]:
     """Plain values. Devices are listed, not started up."""
     import torch
 
-    from draftproof.targets.dtype import cpu_has_bf16
+    from draftproof.targets.dtype import can_halve, cpu_has_bf16
     from draftproof.targets.embedded import cache_folder
 
     has_cuda = torch.cuda.is_available()
@@ -48,6 +48,7 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())] if has_cuda else [],
         "cpu_bf16_in_hardware": cpu_has_bf16(),
+        "cpu_float16_weights": can_halve(torch.device("cpu")),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "num_threads": torch.get_num_threads(),
         "num_cpus": os.cpu_count(),

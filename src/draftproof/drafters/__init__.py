@@ -80,8 +80,9 @@ def _make_draft_model(config: SpeculativeConfig, target: Target, tokenizer: Any,
     if config.model is None:
         raise ParameterError("model", None, "the draft model's folder, GGUF file or name for the method 'draft_model'")
     # Drafts may depend on what shares a forward, so the drafter needs no fixed shapes.
+    dtype = "auto" if getattr(target, "has_halves", False) else target.dtype
     model, draft_tokenizer = load_target(
-        config.model, dtype=target.dtype, device=target.device, num_slots=target.num_slots, invariant=False
+        config.model, dtype=dtype, device=target.device, num_slots=target.num_slots, invariant=False
     )
     return DraftModelDrafter(model, chain, target_tokenizer=tokenizer, draft_tokenizer=draft_tokenizer)
 

@@ -100,20 +100,3 @@ def should_pack(dtype: torch.dtype, device: torch.device, invariant: bool) -> bo
     if not can_pack(dtype, device):
         return False
     return dtype == torch.bfloat16 or invariant or torch.backends.cpu.get_cpu_capability() != "AVX512"
-
-
-def pack_linears(model: Any, kinds: tuple[type[nn.Module], ...] = (nn.Linear,)) -> int:
-    """Replace every `torch.nn.Linear` of the model by a `PackedLinear`; returns how many were replaced.
-
-    kinds: other classes of such layers, with `weight` [out_features, in_features] and `bias`.
-
-    The replaced weights are freed, so the model can't be saved or trained afterwards. A weight that is also used
-    elsewhere (an embedding tied to the output layer) stays where it is used.
-    """
-    count = 0
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if type(child) in kinds:
-                setattr(module, name, PackedLinear(child.weight, child.bias))
-                count += 1
-    return count

@@ -18,6 +18,7 @@ from draftproof.targets.branches import Room, find_rooms, num_branches
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.contents import SlotContents
 from draftproof.targets.extents import num_columns
+from draftproof.targets.half_linear import has_halves
 from draftproof.targets.key_order import attention_agrees, moves_blocks, spreads
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
@@ -108,6 +109,11 @@ class DrivenModel:
     def is_static(self) -> bool:
         """Whether forwards run over fixed buffers (`static/`)."""
         return self._is_static
+
+    @cached_property
+    def has_halves(self) -> bool:
+        """Whether weights are kept in float16 (`half_linear.py`), though `dtype` is float32."""
+        return has_halves(self.model)
 
     def row_window(self) -> tuple[int, int | None]:
         """See `summation.py`: of all products that a forward runs, packed ones limited to rows of one order."""

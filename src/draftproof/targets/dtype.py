@@ -20,6 +20,10 @@ NAMES = {
 }
 # Instruction sets that multiply bfloat16 matrices; the last is 64-bit Arm's.
 CPU_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}
+# Those, and the calls, of products in float32 over weights in float16 (`half_linear.py`).
+HALF_FLAGS = {"avx2", "f16c", "fma"}
+HALF_CALLS = ("linear_prepack_fp16", "linear_unpack_fp16", "linear_dynamic_fp16")
+HALF_ENGINES = ("x86", "fbgemm")
 
 
 def cpu_flags(cpu_info: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
@@ -38,6 +42,22 @@ def cpu_flags(cpu_info: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
 def cpu_has_bf16(cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
     """Does the CPU multiply bfloat16 in hardware?"""
     return bool(CPU_FLAGS & cpu_flags(cpu_info))
+
+
+def can_halve(device: torch.device) -> bool:
+    """Can linear layers keep their weights in float16 and compute in float32? A rule of the machine alone."""
+    if device.type != "cpu" or not cpu_flags() >= HALF_FLAGS:
+        return False
+    calls, quantized = torch.ops.quantized, torch.backends.quantized
+    return quantized.engine in HALF_ENGINES and all(hasattr(calls, name) for name in HALF_CALLS)
+
+
+def resolve_format(dtype: str | torch.dtype, device: torch.device) -> tuple[torch.dtype, bool]:
+    """What a target computes in, and whether its weights are float16 nevertheless: where the device can do that, for
+    float16, and for `auto` where that would be float32. Raises ParameterError."""
+    found = resolve_dtype(dtype, device)
+    halves = (found == torch.float16 or (dtype == "auto" and found == torch.float32)) and can_halve(device)
+    return (torch.float32 if halves else found), halves
 
 
 def resolve_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:

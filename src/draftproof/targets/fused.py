@@ -10,7 +10,8 @@ What a forward computes is unchanged but for the last bits of the products, for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 from torch.nn.functional import rms_norm
 
 from draftproof.targets.cpu_linear import PackedLinear
+from draftproof.targets.products import Product, in_threads
 
 FAMILIES: Final = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Names of projections that read one input."""
@@ -27,12 +29,12 @@ PROBE_SEED: Final = 31
 class Family:
     """Several projections as one; `part(features, index)` is one of them, [..., its out_features]."""
 
-    def __init__(self, linears: Sequence[nn.Linear]) -> None:
+    def __init__(self, linears: Sequence[nn.Linear], product: Product = PackedLinear) -> None:
         self.sizes = [linear.out_features for linear in linears]
         weight = torch.cat([linear.weight.detach() for linear in linears])
         biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
         bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
-        self.product = PackedLinear(weight, bias)
+        self.product = product(weight, bias)
         self._features: torch.Tensor | None = None
         self._parts: list[torch.Tensor | None] = []
 
@@ -77,18 +79,21 @@ class OneCallNorm(nn.Module):
         return f"{self._shape[0]}, eps={self.eps}"
 
 
-def fuse_projections(model: Any) -> int:
-    """Join the model's projections of one input; returns how many families were joined. Their weights are freed."""
-    count = 0
-    for module in list(model.modules()):
+def fuse_projections(model: Any, product: Product = PackedLinear) -> int:
+    """Join the model's projections of one input in a `product`; returns how many families were joined. Their weights
+    are freed."""
+    found: list[tuple[Any, tuple[str, ...]]] = []
+    makes: list[Callable[[], Family]] = []
+    for module in model.modules():
         for names in FAMILIES:
             linears: list[Any] = [getattr(module, name, None) for name in names]
             if all(type(linear) is nn.Linear for linear in linears) and _alike(linears):
-                family = Family(linears)
-                for index, (name, linear) in enumerate(zip(names, linears, strict=True)):
-                    setattr(module, name, FamilyPart(family, index, linear))
-                count += 1
-    return count
+                found.append((module, names))
+                makes.append(partial(Family, linears, product))
+    for (module, joined), family in zip(found, in_threads(makes), strict=True):
+        for index, name in enumerate(joined):
+            setattr(module, name, FamilyPart(family, index, getattr(module, name)))
+    return len(found)
 
 
 def fuse_norms(model: Any) -> int:

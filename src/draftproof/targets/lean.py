@@ -19,9 +19,9 @@ from typing import Any, Final, Protocol
 import torch
 from torch import nn
 
-from draftproof.targets.cpu_linear import PackedLinear
 from draftproof.targets.fused import FamilyPart
 from draftproof.targets.norms import Norm
+from draftproof.targets.products import PRODUCTS
 from draftproof.targets.static.operations import Heads, Operations
 
 FAMILIES: Final = {
@@ -33,7 +33,7 @@ MLP_PARTS: Final = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ACTIVATIONS: Final = {"SiLU", "SiLUActivation"}
 LAYER_PARTS: Final = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 
-PRODUCTS: Final = (nn.Linear, PackedLinear, FamilyPart)
+KINDS: Final = (nn.Linear, *PRODUCTS, FamilyPart)
 
 
 class Memory(Protocol):
@@ -146,7 +146,7 @@ def _fits(block: Any) -> bool:
         return False
     linears: list[Any] = [getattr(attention, name, None) for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
     linears += [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    if not all(type(linear) in PRODUCTS for linear in linears):
+    if not all(type(linear) in KINDS for linear in linears):
         return False
     if not _alike(linears[:3]) or not _alike([mlp.gate_proj, mlp.up_proj]):
         return False

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
-from draftproof.targets.cpu_linear import pack_linears, should_pack
-from draftproof.targets.dtype import resolve_dtype
+from draftproof.targets.dtype import resolve_dtype, resolve_format
 from draftproof.targets.fused import fuse_norms, fuse_projections
+from draftproof.targets.half_linear import round_weights, too_large
 from draftproof.targets.hf import DEFAULT_WIDTH, HFTarget
 from draftproof.targets.parallel import leaves_at_exit, plan_arguments
+from draftproof.targets.products import pack_linears, product_kind
 from draftproof.targets.support import check_architecture, check_config, check_weights
 
 
@@ -35,7 +36,9 @@ def load_target(
     """Returns the target and its transformers tokenizer.
 
     model: None for the embedded model, else a folder, a `.gguf` file, or a hub name.
-    dtype: `auto` (see `dtype.py`) or a name or torch dtype. invariant: None means on below float32.
+    dtype: `auto` or a name or torch dtype. float16 on a CPU that widens it (`half_linear.py`) rounds the weights alone:
+    the target computes in float32. There `auto` takes it where it would have taken float32 (`dtype.py`), unless a
+    weight is too large for it. invariant: None means on where less than float32 is computed in.
     width: tokens of a forward under `invariant` where shapes have to be fixed; None takes the default.
     max_num_cached_tokens, cache_memory: of all slots together, see `memory.py`.
     sharded: cut the layers over the processes of a torchrun, by transformers' own plan; see `parallel.py`.
@@ -43,26 +46,27 @@ def load_target(
     Raises ModelError and its subclasses, MissingExtraError, ParameterError.
     """
     where = _device(device)
-    kind = resolve_dtype(dtype, where)
+    kind, halves = (resolve_dtype(dtype, where), False) if sharded else resolve_format(dtype, where)
     with _no_progress_bars():
-        if _is_gguf(model):
-            if sharded:
-                raise ParameterError(
-                    "sharded", sharded, "False for a GGUF file", "give a folder that transformers saved"
-                )
-            loaded, tokenizer = _read_gguf(model, kind)
-        else:
-            with leaves_at_exit():
-                loaded, tokenizer = _read_folder(model, kind, sharded=sharded)
+        loaded, tokenizer = _read(model, kind, sharded=sharded)
     check_weights(loaded)
+    if halves:
+        name = too_large(loaded)
+        if name is None:
+            round_weights(loaded)
+        elif dtype == "auto":
+            halves = False
+        else:
+            raise ParameterError("dtype", dtype, f"float32: {name} holds numbers beyond the range of float16")
     if not sharded:
         loaded = loaded.to(where)
     check_architecture(loaded)
     if invariant is None:
         invariant = kind not in (torch.float32, torch.float64)
-    if not sharded and should_pack(kind, where, invariant):
-        fuse_projections(loaded)
-        pack_linears(loaded)
+    product = None if sharded else product_kind(kind, where, invariant=invariant, halves=halves)
+    if product is not None:
+        fuse_projections(loaded, product)
+        pack_linears(loaded, product)
     if where.type == "cpu" and not sharded:
         fuse_norms(loaded)
     target = HFTarget(
@@ -77,6 +81,15 @@ def load_target(
         static=False if sharded else None,
     )
     return target, tokenizer
+
+
+def _read(model: str | None, dtype: torch.dtype, *, sharded: bool) -> tuple[Any, Any]:
+    if not _is_gguf(model):
+        with leaves_at_exit():
+            return _read_folder(model, dtype, sharded=sharded)
+    if sharded:
+        raise ParameterError("sharded", sharded, "False for a GGUF file", "give a folder that transformers saved")
+    return _read_gguf(model, dtype)
 
 
 def _device(device: str | torch.device) -> torch.device:

@@ -11,8 +11,10 @@ from draftproof.errors import ModelError, ParameterError
 from draftproof.noise import KeyedNoise
 from draftproof.sampling import History, SamplerChain
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import pack_linears
+from draftproof.targets.dtype import can_halve
 from draftproof.targets.fused import fuse_norms, fuse_projections
+from draftproof.targets.half_linear import HalfLinear, has_halves
+from draftproof.targets.products import pack_linears
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.targets.models import random_ids
 from tests.threads import one_thread
@@ -240,6 +242,26 @@ def test_target_whose_modules_were_replaced(method, folders):
     target.prefill(0, context[:-1])
     [draft] = drafter.propose([ask(context)])
     assert draft.token_ids == fresh(method, folders[method], context)[1].token_ids
+
+
+@pytest.mark.skipif(not can_halve(torch.device("cpu")), reason="PyTorch has no product over float16 here")
+@pytest.mark.parametrize("method", METHODS)
+def test_drafter_of_a_target_that_keeps_its_weights_in_float16(method, folders):
+    """Its products do so too, and what it drafts is within rounding of what it drafts in float32."""
+    target = tiny_target(num_slots=1, invariant=False)
+    unrounded = tiny_target(num_slots=1, invariant=False)
+    fuse_projections(target.model, HalfLinear)
+    pack_linears(target.model, HalfLinear)
+    drafter, other = drafter_of(method, folders[method], target), drafter_of(method, folders[method], unrounded)
+    assert target.has_halves and has_halves(drafter.model) and not has_halves(other.model)
+    context, kept = random_ids(12, seed=3), []
+    for each, made in ((target, drafter), (unrounded, other)):
+        each.prefill(0, context[:-1])
+        [draft] = made.propose([ask(context)])
+        assert len(draft) == 5
+        kept.append(committed_entries(made, 0, context))
+    for ours, theirs in zip(*kept, strict=True):
+        assert 0 < (ours - theirs).abs().max() < 0.01 * theirs.abs().max()
 
 
 def test_of_two_drafters_with_other_taps_the_first_is_told(folders, tmp_path):

@@ -206,7 +206,9 @@ def laws_of(drafter, request: DraftRequest, *, looks: bool) -> list:
 @pytest.mark.parametrize("packs", [False, True])
 def test_a_tree_that_only_ranks_has_the_laws_of_others(tmp_path, monkeypatch, packs: bool) -> None:
     """The tiny model has fewer tokens than a list. Drafters pack their products on CPUs without AVX-512."""
-    monkeypatch.setattr("draftproof.drafters.learned.load.should_pack", lambda *_, **__: packs)
+    monkeypatch.setattr(
+        "draftproof.drafters.learned.load.product_kind", lambda *_, **__: PackedLinear if packs else None
+    )
     drafter, request = made(tmp_path)
     assert (type(drafter.model.markov_head.markov_w2) is PackedLinear) == packs
     assert short_lists.LENGTH >= VOCAB_SIZE

@@ -13,7 +13,7 @@ from draftproof.drafters.learned.layout import OTHER_TARGET
 from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, UnsupportedModelError
 from draftproof.targets.base import TappedTarget
-from draftproof.targets.cpu_linear import PackedLinear
+from draftproof.targets.products import PRODUCTS
 
 _NUM_COMPARED = 16
 
@@ -41,8 +41,8 @@ class TargetEnds:
                 if in_eight_bits:
                     self._head, self._rows = EightBitLinear(self._rows, None), None
                     self._dtype = torch.float32
-                elif isinstance(output, PackedLinear):
-                    self._head, self._rows = PackedLinear(self._rows, None), None
+                elif isinstance(output, PRODUCTS):
+                    self._head, self._rows = type(output)(self._rows, None), None
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[..., hidden] to [..., V], or [..., D] under a vocabulary map: what 8 bits give stays in float32."""
@@ -59,8 +59,8 @@ def _output_weight(model: Any) -> torch.Tensor:
         weight: torch.Tensor = table.weight
     elif hasattr(head, "weight"):
         weight = head.weight
-    elif hasattr(head, "packed"):
-        weight = head.packed.to_dense()
+    elif isinstance(head, PRODUCTS):
+        weight = head.dense_weight()
     else:
         raise UnsupportedModelError(f"the weights of {type(head).__name__}, the target's output layer, can't be read")
     return weight

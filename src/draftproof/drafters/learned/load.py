@@ -38,7 +38,8 @@ from draftproof.drafters.learned.vocab import VocabMap
 from draftproof.errors import ModelError, ParameterError, UnsupportedModelError
 from draftproof.sampling import SamplerChain
 from draftproof.targets.base import TappedTarget
-from draftproof.targets.cpu_linear import PackedLinear, pack_linears, should_pack
+from draftproof.targets.half_linear import too_large
+from draftproof.targets.products import Product, pack_linears, product_kind
 
 _NOT_THE_DRAFTERS = ("embed_tokens.", "verifier_norm.", "verifier_lm_head.", "rotary_emb.", "mask_embedding")
 
@@ -158,8 +159,9 @@ def _for_target(module: _Module, target: Any) -> _Module:
     module = module.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
     if _in_eight_bits(target):
         to_eight_bits(module)
-    if _packs(target):
-        pack_linears(module, (nn.Linear, Linear))
+    product = _product(target, module)
+    if product is not None:
+        pack_linears(module, product, (nn.Linear, Linear))
     return module
 
 
@@ -169,7 +171,8 @@ def _host_block(module: BlockModel, target: Any) -> HostBlock | None:
         return None
     if _in_eight_bits(target):
         return HostBlock(module, EightBitLinear, torch.float32)
-    return HostBlock(module, PackedLinear, target.dtype) if _packs(target) else None
+    product = _product(target, module)
+    return None if product is None else HostBlock(module, product, target.dtype)
 
 
 def _in_eight_bits(target: Any) -> bool:
@@ -177,8 +180,11 @@ def _in_eight_bits(target: Any) -> bool:
     return not getattr(target, "is_static", False) and takes_eight_bits(target.dtype, target.device)
 
 
-def _packs(target: Any) -> bool:
-    return not getattr(target, "is_static", False) and should_pack(target.dtype, target.device, invariant=False)
+def _product(target: Any, module: nn.Module) -> Product | None:
+    if getattr(target, "is_static", False):
+        return None
+    halves = getattr(target, "has_halves", False) and too_large(module) is None
+    return product_kind(target.dtype, target.device, invariant=False, halves=halves)
 
 
 def check_target(target: Any) -> None:
