@@ -84,13 +84,16 @@ def row_window(model: Any, products: Sequence[nn.Module] = ()) -> tuple[int, int
 
     products: linear layers that stand in for some of the model's.
     Layers of other kinds than `torch.nn.Linear`, its replacements here and transformers' Conv1D are not asked, nor
-    those that `limit_rows` has told which numbers agree.
+    those that `limit_rows` has told which numbers agree: of these any number does from the least on.
     """
     least, most = 1, WIDTHS[-1]
     for kind in _kinds(model, products):
-        # Of numbers that agree any can be made.
-        if getattr(kind.of, "counts", None) is None:
+        counts = getattr(kind.of, "counts", None)
+        if counts is None:
             least, most = _window(kind, least, most)
+        else:
+            # More rows are made of such numbers; fewer as well, but in every layer anew.
+            least = max(least, counts[0])
     return least, most if most < WIDTHS[-1] else None
 
 
