@@ -1,4 +1,5 @@
-"""Milliseconds of one forward by its width: ours (plain, packed, invariant, trees) against transformers' own cache.
+"""Milliseconds of one forward by its width: ours (plain, packed, invariant, trees, weights in float16) against
+transformers' own cache.
 
     python benchmarks/forward_width.py [--model FOLDER] [--dtypes float32 bfloat16] [--widths 1 2 4 …] [--threads 1 2]
 
@@ -30,8 +31,10 @@ from transformers.cache_utils import DynamicCache
 
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cpu_linear import can_pack
+from draftproof.targets.dtype import can_halve
 from draftproof.targets.embedded import embedded_folder
 from draftproof.targets.fused import fuse_projections
+from draftproof.targets.half_linear import HalfLinear, round_weights
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.products import pack_linears
 from draftproof.targets.shapes import FixedShapes, Shapes
@@ -88,6 +91,14 @@ def variants(folder: str, dtype: torch.dtype, device: torch.device, context: lis
         fuse_projections(model)
         pack_linears(model)
     ours = HFTarget(model, invariant=True)
+
+    if dtype == torch.float32 and can_halve(device):
+        for name, invariant in (("weights in float16", False), ("  invariant", True)):
+            model = load()
+            round_weights(model)
+            fuse_projections(model, HalfLinear)
+            pack_linears(model, HalfLinear)
+            steps[name] = our_step(HFTarget(model, invariant=invariant), context)
 
     def with_shapes(shapes: Shapes) -> HFTarget:
         target = copy.copy(ours)

@@ -126,6 +126,9 @@ def stream(args: argparse.Namespace) -> dict[str, Any]:
     """A mixed stream: kinds by turns."""
     clock, prompts = CLOCKS[args.clock], _mixed(args)
     known = {**CHAINS, **TREES, **LOOKUP}
+    unknown = set(args.ways or ()) - known.keys()
+    if unknown:
+        raise SystemExit(f"--ways {', '.join(sorted(unknown))}: must be some of {', '.join(known)}")
     wanted = {name: fields for name, fields in known.items() if not args.ways or name in args.ways}
     own = Ways(args, {**wanted, **AUTO}, open_target(args))
     # Name -> the engines that have it, and its name there.
