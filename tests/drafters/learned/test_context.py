@@ -6,6 +6,7 @@ import torch
 from draftproof import LLM, GenerationFailed, SamplingParams
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.learned.block_drafter import BlockDrafter
+from draftproof.drafters.learned.eight_bit import EightBitLinear
 from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
 from draftproof.errors import ModelError, ParameterError
 from draftproof.noise import KeyedNoise
@@ -13,7 +14,7 @@ from draftproof.sampling import History, SamplerChain
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.dtype import can_halve
 from draftproof.targets.fused import fuse_norms, fuse_projections
-from draftproof.targets.half_linear import HalfLinear, has_halves
+from draftproof.targets.half_linear import HalfLinear
 from draftproof.targets.products import pack_linears
 from tests.drafters.learned.tiny import METHODS, VOCAB_SIZE, config_method, tiny_target, write_drafter
 from tests.targets.models import random_ids
@@ -245,15 +246,20 @@ def test_target_whose_modules_were_replaced(method, folders):
 
 
 @pytest.mark.skipif(not can_halve(torch.device("cpu")), reason="PyTorch has no product over float16 here")
+@pytest.mark.parametrize(("in_eight_bits", "most"), [(False, 0.01), (True, 0.1)])
 @pytest.mark.parametrize("method", METHODS)
-def test_drafter_of_a_target_that_keeps_its_weights_in_float16(method, folders):
-    """Its products do so too, and what it drafts is within rounding of what it drafts in float32."""
+def test_drafter_of_a_target_that_keeps_its_weights_in_float16(method, folders, monkeypatch, in_eight_bits, most):
+    """Its products are in 8 bits, or keep theirs so too; what it caches is within rounding of float32's."""
+    if not in_eight_bits:
+        monkeypatch.setattr("draftproof.drafters.learned.load.takes_eight_bits", lambda *_, **__: False)
     target = tiny_target(num_slots=1, invariant=False)
     unrounded = tiny_target(num_slots=1, invariant=False)
     fuse_projections(target.model, HalfLinear)
     pack_linears(target.model, HalfLinear)
     drafter, other = drafter_of(method, folders[method], target), drafter_of(method, folders[method], unrounded)
-    assert target.has_halves and has_halves(drafter.model) and not has_halves(other.model)
+    kinds = {type(module) for module in drafter.model.modules()}
+    assert (EightBitLinear in kinds) == in_eight_bits and not {HalfLinear, EightBitLinear}.isdisjoint(kinds)
+    assert target.has_halves and {type(m) for m in other.model.modules()}.isdisjoint({HalfLinear, EightBitLinear})
     context, kept = random_ids(12, seed=3), []
     for each, made in ((target, drafter), (unrounded, other)):
         each.prefill(0, context[:-1])
@@ -261,7 +267,7 @@ def test_drafter_of_a_target_that_keeps_its_weights_in_float16(method, folders):
         assert len(draft) == 5
         kept.append(committed_entries(made, 0, context))
     for ours, theirs in zip(*kept, strict=True):
-        assert 0 < (ours - theirs).abs().max() < 0.01 * theirs.abs().max()
+        assert 0 < (ours - theirs).norm() < most * theirs.norm()
 
 
 def test_of_two_drafters_with_other_taps_the_first_is_told(folders, tmp_path):

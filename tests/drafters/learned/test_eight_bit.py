@@ -13,6 +13,7 @@ from draftproof.drafters.learned.modules import Linear
 from draftproof.noise import KeyedNoise
 from draftproof.params import SamplingParams
 from draftproof.sampling import History, SamplerChain
+from draftproof.targets.dtype import cpu_flags
 from tests.drafters.learned.tiny import VOCAB_SIZE, tiny_target, write_drafter
 from tests.targets.models import random_ids
 from tests.threads import one_thread
@@ -22,7 +23,7 @@ HOST = torch.device("cpu")
 MOST_ERROR = 0.05
 
 pytestmark = pytest.mark.skipif(
-    not takes_eight_bits(torch.bfloat16, HOST), reason="this processor or PyTorch has no such products"
+    not takes_eight_bits(HOST, is_rounded=True), reason="this processor or PyTorch has no such products"
 )
 
 
@@ -42,7 +43,7 @@ def weights(num_outputs, num_inputs, seed=3):
 
 def bounds(weight, features):
     """[…, out] how far a product may be off: each weight by half a step of its row, each input by a step of all."""
-    row_steps = weight.abs().amax(dim=1) / 127
+    row_steps = weight.abs().amax(dim=1) / (127 if "avx512_vnni" in cpu_flags() else 63)
     step = (features.max().clamp(min=0) - features.min().clamp(max=0)) / 255
     of_weights = features.abs().sum(dim=-1, keepdim=True) * row_steps / 2
     return of_weights + step * (weight.abs() + row_steps[:, None] / 2).sum(dim=1)
@@ -62,6 +63,24 @@ def check_products(biased, rows):
 @pytest.mark.parametrize("biased", [False, True])
 def test_products_are_the_float_ones_within_rounding(biased, rows):
     check_products(biased, rows)
+
+
+def check_the_largest_bytes():
+    """Inputs of 255 steps and weights of as many as there are, all of one sign."""
+    weight, features = torch.tensor([[3.0], [-3.0]]).expand(2, 96), torch.full((2, 96), 0.5)
+    found = EightBitLinear(weight, None)(features)
+    torch.testing.assert_close(found, features @ weight.T, rtol=0.01, atol=0)
+
+
+def test_the_largest_bytes_do_not_overflow():
+    check_the_largest_bytes()
+
+
+@pytest.mark.skipif("avx512_vnni" in cpu_flags(), reason="sums have 32 bits on this processor")
+def test_bytes_whose_pairs_overflow_are_caught(monkeypatch):
+    monkeypatch.setattr(eight_bit, "_LARGEST_IN_PAIRS", 127)
+    with pytest.raises(AssertionError):
+        check_the_largest_bytes()
 
 
 def test_one_scale_for_all_outputs_is_caught(monkeypatch):
@@ -91,21 +110,21 @@ def test_it_says_nothing_about_what_pytorch_may_drop(recwarn):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "device", "flags", "missing", "takes"),
+    ("is_rounded", "device", "flags", "missing", "takes"),
     [
-        (torch.bfloat16, "cpu", {"avx512_vnni"}, None, True),
-        (torch.bfloat16, "cpu", {"avx_vnni"}, None, True),
-        (torch.bfloat16, "cpu", {"avx512_bf16"}, None, False),
-        (torch.float32, "cpu", {"avx512_vnni"}, None, False),
-        (torch.bfloat16, "cuda", {"avx512_vnni"}, None, False),
-        (torch.bfloat16, "cpu", {"avx512_vnni"}, "fbgemm_pack_quantized_matrix", False),
+        (True, "cpu", {"avx512_vnni"}, None, True),
+        (True, "cpu", {"avx2"}, None, True),
+        (True, "cpu", {"bf16"}, None, False),
+        (False, "cpu", {"avx512_vnni"}, None, False),
+        (True, "cuda", {"avx512_vnni"}, None, False),
+        (True, "cpu", {"avx512_vnni"}, "fbgemm_pack_quantized_matrix", False),
     ],
 )
-def test_where_it_is_used(monkeypatch, dtype, device, flags, missing, takes):
+def test_where_it_is_used(monkeypatch, is_rounded, device, flags, missing, takes):
     monkeypatch.setattr(eight_bit, "cpu_flags", lambda: frozenset(flags))
     if missing is not None:
         monkeypatch.delattr(torch, missing)
-    assert takes_eight_bits(dtype, torch.device(device)) is takes
+    assert takes_eight_bits(torch.device(device), is_rounded=is_rounded) is takes
 
 
 def test_what_reads_the_targets_hidden_states_is_left_alone():

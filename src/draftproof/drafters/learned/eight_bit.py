@@ -3,7 +3,8 @@
 A narrow forward is bound by reading weights: half the bytes of bfloat16 take half the time (AMD EPYC, 1 to 8 rows:
 `benchmarks/drafter_products.py` prints the table). A draft may be computed at any precision: the verifier decides what
 is emitted, and the laws that ratio tests divide by are those of the numbers found here.
-Weights: a scale for each output, rounded to -127 to 127. Inputs: a scale for all rows of a call, found anew in each.
+Weights: a scale for each output, rounded to -127 to 127; to -63 to 63 where the processor adds products of two bytes in
+16 bits, which would overflow. Inputs: a scale for all rows of a call, found anew in each.
 So inputs with a few large numbers (hidden states of a target, as they are) lose all others: the context's projection
 is no such layer. Kernel: FBGEMM's, which is a part of PyTorch; its sums are of integers, so they have no order. Later
 releases of PyTorch may drop it: where it is missing, drafters compute in the target's type.
@@ -21,8 +22,10 @@ from draftproof.drafters.learned.modules import Linear
 from draftproof.targets.cpu_linear import Direct
 from draftproof.targets.dtype import cpu_flags
 
-_FLAGS: Final = {"avx512_vnni", "avx_vnni"}
-"""Instruction sets that multiply bytes into 32 bits. Without them FBGEMM's sums overflow 16 bits."""
+_FLAGS: Final = {"avx512_vnni"}
+"""Adds products of bytes in 32 bits, and FBGEMM uses it. Elsewhere, with AVX-VNNI too, it adds two in 16 bits first."""
+_LARGEST, _LARGEST_IN_PAIRS = 127, 63
+"""2 · 255 · 63 < 2 ** 15."""
 _LEFT: Final = {"fc", "eh_proj", "proj"}
 _CALLS: Final = ("fbgemm_pack_quantized_matrix", "fbgemm_linear_int8_weight_fp32_activation")
 
@@ -35,7 +38,8 @@ class EightBitLinear(Direct):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         weight = weight.detach().float()
-        self._scales = (weight.abs().amax(dim=1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        largest = _LARGEST if _FLAGS & cpu_flags() else _LARGEST_IN_PAIRS
+        self._scales = (weight.abs().amax(dim=1) / largest).clamp_min(torch.finfo(torch.float32).tiny)
         self._weight = (weight / self._scales[:, None]).round().to(torch.int8)
         self._sums = self._weight.sum(dim=1, dtype=torch.int32)
         self._bias = None if bias is None else bias.detach().float()
@@ -71,8 +75,8 @@ def to_eight_bits(module: nn.Module) -> None:
                 setattr(part, name, EightBitLinear(child.weight, child.bias))
 
 
-def takes_eight_bits(dtype: torch.dtype, device: torch.device) -> bool:
-    """Does a drafter of a target in `dtype` compute in 8 bits here? Only where the target itself is rounded."""
-    if dtype != torch.bfloat16 or device.type != "cpu" or not _FLAGS & cpu_flags():
+def takes_eight_bits(device: torch.device, *, is_rounded: bool) -> bool:
+    """Does a drafter compute in 8 bits here? Only where the target itself has rounded weights, `is_rounded`."""
+    if not is_rounded or device.type != "cpu" or not (_FLAGS | {"avx2"}) & cpu_flags():
         return False
     return "fbgemm" in torch.backends.quantized.supported_engines and all(hasattr(torch, name) for name in _CALLS)

@@ -177,7 +177,8 @@ def _host_block(module: BlockModel, target: Any) -> HostBlock | None:
 
 def _in_eight_bits(target: Any) -> bool:
     # A drafter that runs over fixed buffers has products of its own.
-    return not getattr(target, "is_static", False) and takes_eight_bits(target.dtype, target.device)
+    is_rounded = target.dtype == torch.bfloat16 or getattr(target, "has_halves", False)
+    return not getattr(target, "is_static", False) and takes_eight_bits(target.device, is_rounded=is_rounded)
 
 
 def _product(target: Any, module: nn.Module) -> Product | None:
