@@ -60,7 +60,7 @@ TREES = {
         "noise_weight": weight,
         "sharpness": 1.0,
     }
-    for nodes in (8, 16, 32)
+    for nodes in (5, 8, 16, 32)
     for weight in (1.0, 0.8)
 }
 AUTO = {"auto": {"topology": "auto", "num_tree_nodes": 32}}
