@@ -7,9 +7,9 @@ what a request's draft costs is what it adds to them.
 The first NUM_FIRST measurements of a width count by their median, of two by the lesser: the earliest passes pay for
 warming up, and a minimum would be a lucky one. After them a width's shape is their mean and that of all further ones,
 with forgetting over 1 / LEAST_GAIN: where other processes make times scatter, what a few tokens more cost is small
-beside it. A width that is measured again and again moves the level alone: against itself nothing can be told. So
-without plain passes level and shape can't be told apart, and one is asked for now and then; what it corrects is the
-plain pass, not what others take.
+beside it. A width that is measured again and again moves the level alone: against itself nothing can be told, and such
+measurements are no knowledge of its shape: of a run of them the first counts. So without plain passes level and shape
+can't be told apart, and one is asked for now and then; what it corrects is the plain pass, not what others take.
 Where times scatter, a width that was measured n times is taken to cost DOUBT standard errors of their mean less than it
 did, so that an unlucky first measurement is not the last.
 No pass is taken to cost less than a narrower one: where measured shapes fall, they are scatter, and neighbours that do
@@ -123,6 +123,8 @@ class LearnedCosts:
         self._shape: dict[int, float] = {1: 0.0}
         self._widths = [1]
         self._num_measured: dict[int, int] = {}
+        # Width -> how many of its measurements came after another width's, or were among the first.
+        self._num_told: dict[int, int] = {}
         # For each of the widths its shape as it is taken, and by how many measurements; None until it is asked for.
         self._rising: list[tuple[float, int]] | None = None
         # Width -> its first logarithms of seconds over the level.
@@ -186,11 +188,13 @@ class LearnedCosts:
             self._put(total, self._shape_at(total))
             self._levels[octave] = log(seconds) - self._shape[total]
             self._firsts[total] = [self._shape[total]]
+            self._num_told[total] = 1
             return
         level = self._levels[octave] = self._level()
         if num_measured < NUM_FIRST:
             firsts = self._firsts.setdefault(total, [])
             firsts.append(log(seconds) - level)
+            self._num_told[total] = len(firsts)
             self._correct(total, sorted(firsts)[(len(firsts) - 1) // 2] - self._shape_at(total))
             return
         surprise = log(seconds) - level - self._shape_at(total)
@@ -199,8 +203,9 @@ class LearnedCosts:
         self._scatter += SCATTER_GAIN * ((surprise - self._last_surprise) ** 2 / 2 - self._scatter)
         self._last_surprise = surprise
         self._levels[octave] += LEVEL_GAIN * surprise
-        gain = max(LEAST_GAIN, 1.0 / (2 + num_measured)) * min(1.0, num_others / NUM_TO_TELL)
-        self._correct(total, gain * surprise)
+        num_told, told = self._num_told[total], min(1.0, num_others / NUM_TO_TELL)
+        self._num_told[total] = num_told + (num_others > 0)
+        self._correct(total, told * max(LEAST_GAIN, 1.0 / (2 + num_told)) * surprise)
 
     def _level(self) -> float:
         """Of the last load's octave; of the nearest one before it was met."""
@@ -259,7 +264,7 @@ class LearnedCosts:
 
     def _taken(self) -> list[tuple[float, int]]:
         if self._rising is None:
-            counts = (max(self._num_measured.get(width, 0), 1) for width in self._widths)
+            counts = (max(self._num_told.get(width, 0), 1) for width in self._widths)
             self._rising = rising(zip((self._shape[width] for width in self._widths), counts, strict=True))
         return self._rising
 
