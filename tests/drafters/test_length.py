@@ -311,19 +311,6 @@ def test_learned_costs_follow_load_and_keep_the_shape():
     assert costs.of_pass(1) == pytest.approx(0.020, rel=0.01)
 
 
-def test_a_first_mistake_is_mended_by_few_runs_of_a_width():
-    """Of passes in runs only the first of each tells of shapes: so many count, not as many as there were."""
-    costs = LearnedCosts()
-    for width, seconds in [(1, 0.010)] * 3 + [(4, 0.010)] * 3 + [(6, 0.014)] * 3:
-        costs.observe_pass(width, seconds)
-    first = costs.of_pass(6) / costs.of_pass(4) - 1.09
-    for _ in range(9):
-        for width, seconds in [(4, 0.010)] * 20 + [(6, 0.0109)] * 4:
-            costs.observe_pass(width, seconds)
-    left = costs.of_pass(6) / costs.of_pass(4) - 1.09
-    assert first > 0.25 and 0 < left < 0.3 * first
-
-
 def test_the_first_plain_step_corrects_a_guessed_shape():
     costs = LearnedCosts()
     costs.observe_pass(9, 0.012)

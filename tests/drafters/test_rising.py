@@ -50,3 +50,16 @@ def test_a_pass_is_not_taken_to_cost_less_than_a_narrower_one():
 def test_without_the_fit_an_unlucky_pass_closes_what_is_as_cheap(monkeypatch):
     monkeypatch.setattr(costs_module, "rising", list)
     assert measured_costs().of_pass(4) > 1.5 * measured_costs().of_pass(8)
+
+
+def test_a_first_mistake_is_mended_by_few_runs_of_a_width():
+    """Of passes in runs only the first of each tells of shapes: so many count, not as many as there were."""
+    costs = LearnedCosts()
+    for width, seconds in [(1, 0.010)] * 3 + [(4, 0.010)] * 3 + [(6, 0.014)] * 3:
+        costs.observe_pass(width, seconds)
+    first = costs.of_pass(6) / costs.of_pass(4) - 1.09
+    for _ in range(9):
+        for width, seconds in [(4, 0.010)] * 20 + [(6, 0.0109)] * 4:
+            costs.observe_pass(width, seconds)
+    left = costs.of_pass(6) / costs.of_pass(4) - 1.09
+    assert first > 0.25 and 0 < left < 0.3 * first
