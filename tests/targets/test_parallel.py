@@ -82,6 +82,21 @@ def test_a_callers_group_is_left_to_it(tmp_path):
         torch.distributed.destroy_process_group()
 
 
+def test_a_group_is_left_where_loading_fails(tmp_path):
+    store = f"file://{tmp_path / 'store'}"
+    try:
+        with patch("atexit.register") as register:
+            with pytest.raises(ModelError), leaves_at_exit():
+                torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+                raise ModelError("no weights")
+            [(leave,)] = (call.args for call in register.call_args_list)
+            leave()
+        assert not torch.distributed.is_initialized()
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
 def test_the_cache_is_cut(found):
     assert found["kv_heads"] == 1
 

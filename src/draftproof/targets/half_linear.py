@@ -3,7 +3,7 @@
 A narrow forward is bound by reading weights. A processor that multiplies no bfloat16 would read them in float32; in
 float16 it reads half the bytes, and widens each weight in a register before it is multiplied and added in float32. So
 only the weights are rounded, to 11 bits (bfloat16 has 8). Two cores with AVX2, the products of the default model: half
-the time of float32 or less for 1 to 6 rows, 60 % for 16, less for 512 (benchmarks/forward_width.py).
+the time of float32 or less for 1 to 6 rows, 60 % for 16, as long for 512 (benchmarks/forward_width.py: whole forwards).
 
 Kernel: FBGEMM's, which is a part of PyTorch. It cuts the rows into blocks of up to 6 (14 with AVX-512), and blocks of
 1 or 2 rows add up in another order than the others. Where that matters, `counts` are the numbers of rows that

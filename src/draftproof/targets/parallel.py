@@ -89,9 +89,11 @@ def leaves_at_exit() -> Iterator[None]:
     last call, and can't drop them any more.
     """
     found = dist.is_initialized()
-    yield
-    if dist.is_initialized() and not found:
-        atexit.register(_leave)
+    try:
+        yield
+    finally:
+        if dist.is_initialized() and not found:
+            atexit.register(_leave)
 
 
 def _leave() -> None:
