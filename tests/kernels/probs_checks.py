@@ -81,15 +81,24 @@ def check_samples(kernels):
 
 
 def check_sums(kernels):
-    """What programs have weighed above a row's edges, and listed between two of them, together."""
+    """What programs have weighed above a row's edges, and listed between two of them, together.
+
+    Samples are counted before it is known which rows are wanted, or later where rows are many.
+    """
     params = [SamplingParams(temperature=1.0, top_p=top_p) for top_p in (0.5, 0.9)]
     case = Case("point", params, [0] * 2, seed=26, spread=1.0, vocab_size=9000)
     logits, rows = case.logits.to(DEVICE), case.rows(kernels)
     kernel = kernels.TargetProbsKernel(logits, rows, 9000, tile=TILE)
-    kernel(logits, rows, case.requests(kernels), torch.zeros(2, 9000, device=DEVICE))
-    edges, sums, listed, places, *_ = kernel._bounding.bracket
     z = logits.double()
     weights = (z - z.amax(dim=1, keepdim=True)).exp()
+    for early in (True, False):
+        kernel._bounding = kernel._bounding._replace(early=early)
+        kernel(logits, rows, case.requests(kernels), torch.zeros(2, 9000, device=DEVICE))
+        has_weighed(kernel, logits, z, weights)
+
+
+def has_weighed(kernel, logits, z, weights):
+    edges, sums, listed, places, *_ = kernel._bounding.bracket
     for index, top_p in enumerate((0.5, 0.9)):
         masses = [float(weights[index][z[index] >= edge].sum()) for edge in edges[index, :4].tolist()]
         for found, mass in zip(sums[index, :4].tolist(), masses, strict=True):

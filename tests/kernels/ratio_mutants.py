@@ -10,6 +10,7 @@ DRAFT_LAW = "ratio/device/draft_law.py"
 STOP = "ratio/device/stop.py"
 RESIDUAL = "ratio/device/residual.py"
 TOP_P = "device/top_p.py"
+RANKS = "device/ranks.py"
 EDGES = "device/edges.py"
 BEFORE = "device/before.py"
 
@@ -77,8 +78,14 @@ RATIO_MUTANTS = {
         EDGES, "tl.min(tl.where(reached, tl.load(edges + MOST), edge), 0)", "tl.load(edges + MOST)",
         probs_checks.check_parts,
     ),
-    "edges that are not searched for": Mutant(
-        TOP_P, "part = tl.exp2(-at.to(tl.float32))", "part = 0.0 * at.to(tl.float32)", probs_checks.check_sums
+    "edges that all stand at the likely end": Mutant(
+        RANKS, "FAR, NEAR) * share", "0.0, 0.0) * share", probs_checks.check_sums
+    ),
+    "edges by ranks in the row, not in its sample": Mutant(
+        RANKS, "FAR, NEAR) * share", "FAR, NEAR) * 1.0", probs_checks.check_sums
+    ),
+    "a sample's mass taken for the row's": Mutant(
+        RANKS, "wanted = spare.to(tl.float32) * share", "wanted = spare.to(tl.float32)", probs_checks.check_sums
     ),
     "one of eight places listed for all": Mutant(
         EDGES, "lane * 8 + (index & 7)", "lane * 8 + 0 * index", probs_checks.check_parts

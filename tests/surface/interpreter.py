@@ -3,7 +3,9 @@
 At each call it looks through all of `triton.language` for what it has to replace, and finds it replaced by the launch
 that the call belongs to; for each array it makes a table of all types to look up one. That is a third to a half of the
 time that the kernels' tests take. Of what is left a quarter went to shapes: each result spells its own out, in a type
-with a name and in a tuple of constants with a type of its own.
+with a name and in a tuple of constants with a type of its own. A quarter of the rest computes whether integers
+overflow, which is not looked at outside the debug mode, and another one reduces tensors by a kernel's own function, an
+element at a time.
 """
 
 from math import prod
@@ -19,6 +21,8 @@ def hasten() -> None:
         return
     _launch_once(tl, interpreter)
     _remember_shapes(tl.core)
+    _check_what_is_asked(interpreter)
+    _reduce_by_halves(tl, interpreter)
 
 
 def _launch_once(tl: Any, interpreter: Any) -> None:
@@ -88,3 +92,43 @@ def _remember_shapes(core: Any) -> None:
     # Spelt out when somebody asks.
     block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>", lambda self, value: None)
     tensor.__init__, block_type.__init__ = init_tensor, init_type
+
+
+def _check_what_is_asked(interpreter: Any) -> None:
+    semantic = type(getattr(interpreter, "interpreter_semantic", None))
+    name = "binary_op_sanitize_overflow_impl"
+    if not hasattr(semantic, name):
+        return
+    check = getattr(semantic, name)
+
+    def check_if_asked(self: Any, lhs: Any, rhs: Any, binary_op: Any) -> None:
+        if self.builder.options.debug:
+            check(self, lhs, rhs, binary_op)
+
+    setattr(semantic, name, check_if_asked)
+
+
+def _reduce_by_halves(tl: Any, interpreter: Any) -> None:
+    reduce_ops = getattr(interpreter, "ReduceOps", None)
+    if not all(hasattr(reduce_ops, name) for name in ("generic_reduce", "to_tensor")):
+        return
+    one_by_one = reduce_ops.generic_reduce
+
+    def in_pairs(self: Any, inputs: Any) -> Any:
+        """Of neighbours, so that what is combined stays in order."""
+        count = 0 if self.axis is None or self.keep_dims else inputs[0].handle.data.shape[self.axis]
+        if count < 2 or count & (count - 1):
+            return one_by_one(self, inputs)
+        dtypes = [each.dtype for each in inputs]
+        data = [each.handle.data.swapaxes(0, self.axis) for each in inputs]
+        while len(data[0]) > 1:
+            halves = [
+                self.to_tensor(each[side::2], dtype)
+                for side in (0, 1)
+                for each, dtype in zip(data, dtypes, strict=True)
+            ]
+            found = self.combine_fn.fn(*halves)
+            data = [each.handle.data for each in (found if isinstance(found, tuple) else (found,))]
+        return [self.to_tensor(each[0], dtype) for each, dtype in zip(data, dtypes, strict=True)]
+
+    reduce_ops.generic_reduce = in_pairs

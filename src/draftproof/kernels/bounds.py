@@ -18,6 +18,7 @@ _WIDTH: Final = 16  # as device/edges.py has it
 _BUCKETS: Final = 512  # as device/buckets.py has them
 _BOUND_WARPS: Final = 8
 _SAMPLE_WARPS: Final = 8
+_EARLY: Final = 512  # rows whose samples are counted while rows are still read: as many programs are there at once
 
 
 def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -28,10 +29,14 @@ def rows_of(num_rows: int, device: torch.device) -> tuple[torch.Tensor, ...]:
 
 
 class Bounding(NamedTuple):
-    """Scratch for rows' brackets, as device/bound_kernels.py has it. room: tokens that a row's list holds."""
+    """Scratch for rows' brackets, as device/bound_kernels.py has it.
+
+    room: tokens that a row's list holds. early: whether samples are counted before it is known which rows are wanted.
+    """
 
     bracket: tuple[torch.Tensor, ...]
     room: int
+    early: bool
 
     @classmethod
     def of(cls, plan: Plan, device: torch.device) -> Bounding:
@@ -43,7 +48,7 @@ class Bounding(NamedTuple):
 
         edges, sums = of(n, _WIDTH, dtype=torch.float32), of(n, _WIDTH, dtype=torch.int64)
         listed, masses = of(n, room, dtype=torch.float32), of(n, _BUCKETS, dtype=torch.int64)
-        return cls((edges, sums, listed, of(n, room), masses, of(1), of(n)), room)
+        return cls((edges, sums, listed, of(n, room), masses, of(1), of(n)), room, n <= _EARLY)
 
 
 def bound_rows(
@@ -69,7 +74,9 @@ def bound_rows(
     sizes |= plan.overlapping
     limits: dict[str, int] = {}
     if top_p:
-        sample_kernel[(n,)](*common.given, *shape, *state, num_warps=_SAMPLE_WARPS, **plan.at_most(128), **sizes)
+        sample_kernel[(n,)](
+            *common.given, *shape, *state, EARLY=bounding.early, num_warps=_SAMPLE_WARPS, **plan.at_most(128), **sizes
+        )
         options = {"TILE": plan.tile, "num_warps": 1, **common.flags, **plan.overlapping}
         logits, stride, row_params, _, masks, exceptions = common.given
         given = (logits, stride, row_params, masks, exceptions, *shape, bounding.bracket)

@@ -24,18 +24,22 @@ from draftproof.kernels.device.law import bound_of_row, bound_of_top_p
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.passes import WHOLE
 from draftproof.kernels.device.race import SLOTS
+from draftproof.kernels.device.ranks import load_sample, ranked_edges, store_edges, tally_of
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import level, loaded_eighths
-from draftproof.kernels.device.top_p import first_bracket, load_sample, sampled_bracket, store_edges
+from draftproof.kernels.device.top_p import first_bracket
 from draftproof.kernels.device.wanted import has_top_p_alone, is_wanted, place_of
 
 
 @triton.jit
 def sample_kernel(logits, stride, row_params, request_params, masks, exceptions, num_tiles, num_plain, vocab_size,
                   offsets, rows, nodes, bracket, TILE: tl.constexpr, TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                  HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, WANTED: tl.constexpr,
+                  HAS_SPECIAL: tl.constexpr, NODES: tl.constexpr, WANTED: tl.constexpr, EARLY: tl.constexpr,
                   OVERLAP: tl.constexpr):  # fmt: skip
-    """Grid: rows. Lists the wanted rows, with edges by a sample for those that have top-p alone."""
+    """Grid: rows. Lists the wanted rows, with edges by a sample for those that have top-p alone.
+
+    EARLY: whether all rows' samples are counted, before it is known which rows are wanted.
+    """
     let_next_begin(OVERLAP)
     row_index = tl.program_id(0)
     request, first, local, num_nodes = place_of(row_index, row_params, offsets)
@@ -44,11 +48,10 @@ def sample_kernel(logits, stride, row_params, request_params, masks, exceptions,
     top_p = tl.minimum(tl.load(request_params[2] + request), 1.0 - 1e-12)
     row = row_of(row_index, request, logits, stride, masks, exceptions, HAS_ALLOWED, HAS_SPECIAL)
     shape = (num_tiles, num_plain, vocab_size)
-    if HAS_SPECIAL:
-        wait_for_previous(OVERLAP)
-    z, share = load_sample(row, shape, TILE, TILES, HAS_ALLOWED, HAS_SPECIAL)
-    if not HAS_SPECIAL:
-        wait_for_previous(OVERLAP)
+    z, share = load_sample(row, shape, TILE, TILES, HAS_ALLOWED)
+    if EARLY:
+        tally = tally_of(z, scale)
+    wait_for_previous(OVERLAP)
     largest, total = tl.load(rows[4] + row_index), tl.load(rows[5] + row_index)
     if is_wanted(row_index, first, local, num_nodes, rows, nodes, NODES, WANTED):
         tl.store(bracket[6] + tl.atomic_add(bracket[5], 1, sem="relaxed"), row_index)
@@ -56,8 +59,10 @@ def sample_kernel(logits, stride, row_params, request_params, masks, exceptions,
         if asked:
             top = level(largest, scale)
             least, most = first_bracket(largest, scale, top, total, top_p, vocab_size)
-            likely, down, up = sampled_bracket(z, share, scale, top, (1.0 - top_p) * total, least, most)
-            store_edges(edges, likely, down, up, least, most, scale, top)
+            if not EARLY:
+                tally = tally_of(z, scale)
+            ranked = ranked_edges(tally, (1.0 - top_p) * total, top, share, least, most)
+            store_edges(edges, ranked, least, most, scale, top)
             tl.store(bracket[1] + WIDTH * row_index + KEPT_MASS, tl.ceil(top_p * total * WHOLE).to(tl.int64))
         else:
             tl.store(edges + ASKED, 0.0)

@@ -1,9 +1,10 @@
 """Where top-p alone ends in a row, of whose tokens it may keep tens of thousands.
 
-A sample of the row tells about where the mass that may be dropped ends. One pass weighs what lies above edges around
-there, a second one lists the few tokens between the two edges that it ends between (edges.py), and these are searched.
-What is weighed is the truth. Where the sample misled, or many tokens are equal, the tokens between two edges may be
-more than a list holds: they are weighed by buckets of logits then (buckets.py), and one bucket's are listed.
+A sample of the row tells about where the mass that may be dropped ends (ranks.py). One pass weighs what lies above
+edges around there, a second one lists the few tokens between the two edges that it ends between (edges.py), and these
+are searched. What is weighed is the truth. Where the sample misled, or many tokens are equal, the tokens between two
+edges may be more than a list holds: they are weighed by buckets of logits then (buckets.py), and one bucket's are
+listed.
 """
 
 import triton
@@ -11,17 +12,9 @@ import triton.language as tl
 
 from draftproof.kernels.device.boundary import value_of
 from draftproof.kernels.device.buckets import AT_ONCE, BUCKETS, bucket_at, bucket_of, first_key, list_part, rise_of
-from draftproof.kernels.device.edges import ASKED, LEAST, LEVEL, MOST, SCALE, WIDTH
 from draftproof.kernels.device.passes import whole
-from draftproof.kernels.device.rows import load_places, ordered
+from draftproof.kernels.device.rows import ordered
 
-CHUNK = tl.constexpr(64)  # tokens side by side in a sample
-MOST_CHUNKS = tl.constexpr(64)
-TRIED = tl.constexpr(4)  # values looked at together while a sample is searched,
-SEARCHES = tl.constexpr(4)  # and so often: a range is cut down to one part in 5^4
-DISTANCES = tl.constexpr(8)  # looked at together, twice
-NEAR = tl.constexpr(900)  # tokens between the likely end and the edges next to it, as a sample has it,
-FAR = tl.constexpr(3600)  # and the outermost ones
 FEW = tl.constexpr(16)  # equal tokens that show that all may be
 EVEN_TURNS = tl.constexpr(5)  # in which ids are taken for evenly spread
 TURNS = tl.constexpr(8)  # passes over a row, at most
@@ -35,95 +28,6 @@ def first_bracket(largest, scale, top, total, top_p, vocab_size):
     low = depth / scale
     low = tl.maximum(low - 1e-5 * tl.abs(low) - 1e-30, -3.4028234663852886e38)
     return tl.minimum(low, largest), largest + tl.abs(largest) * 1e-6 + 1e-30
-
-
-@triton.jit
-def load_sample(row, shape, TILE: tl.constexpr, TILES: tl.constexpr, HAS_ALLOWED: tl.constexpr,
-                HAS_SPECIAL: tl.constexpr):  # fmt: skip
-    """([N] float32 logits of a sample of a row, which share of it that is)."""
-    ALL: tl.constexpr = TILES * TILE // CHUNK
-    CHUNKS: tl.constexpr = ALL if ALL < MOST_CHUNKS else MOST_CHUNKS
-    num_chunks = tl.cdiv(shape[0] * TILE, CHUNK)
-    at = tl.arange(0, CHUNKS * CHUNK)
-    chunk = at // CHUNK
-    chunk = tl.where(num_chunks > CHUNKS, chunk * num_chunks // CHUNKS, chunk)
-    place = tl.where(chunk < num_chunks, chunk * CHUNK + at % CHUNK, shape[0] * TILE)
-    z, ids = load_places(row, place, shape[0], shape[1], shape[2], TILE, HAS_ALLOWED, HAS_SPECIAL)
-    return z, tl.minimum(num_chunks, CHUNKS).to(tl.float32) / num_chunks.to(tl.float32)
-
-
-@triton.jit
-def likely_end(z, weights, wanted, low, high):
-    """Where a sample [N] has `wanted` of its weights below, between low and high."""
-    part = (tl.arange(0, TRIED) + 1).to(tl.float32) * 0.2
-    a, width = low, tl.minimum(high - low, 3.4028234663852886e38)
-    for _ in range(SEARCHES):
-        tried = a + width * part
-        mass = tl.sum(tl.where(z[None, :] < tried[:, None], weights[None, :], 0.0), 1)
-        width *= 0.2
-        a += width * tl.sum((mass <= wanted).to(tl.int32), 0).to(tl.float32)
-    return a + width
-
-
-@triton.jit
-def counts_within(z, end, downs, ups):
-    """[DISTANCES] how many of z [N] lie within `downs` below `end`, and within `ups` from it on: at most 2^13 each."""
-    below = (z < end)[None, :] & (z[None, :] >= (end - downs)[:, None])
-    above = (z >= end)[None, :] & (z[None, :] < (end + ups)[:, None])
-    counts = tl.sum(tl.where(below, 1, 0) + tl.where(above, 65536, 0), 1)
-    return counts & 65535, counts >> 16
-
-
-@triton.jit
-def enclosing(distances, counts, most):
-    """(the largest of the distances with `most` or fewer within, 0 if none has; the next larger one, if any)."""
-    near = counts <= most
-    distance = tl.max(tl.where(near, distances, 0.0), 0)
-    further = tl.min(tl.where(near, 3.4028234663852886e38, distances), 0)
-    return distance, tl.where(further < 3.4e38, further, distance)
-
-
-@triton.jit
-def sampled_bracket(z, share, scale, top, spare, low, high):
-    """(likely, down, up): where a sample has `spare` of mass below, and [2] how far from there NEAR and FAR of its
-    tokens lie to either side, or the bracket's end if those are fewer."""
-    b = likely_end(z, tl.exp2(tl.fma(z, scale, -top)), spare.to(tl.float32) * share, low, high)
-    near, far = (share * NEAR).to(tl.int32), (share * FAR).to(tl.int32)
-    fall, rise = tl.minimum(b - low, 3e38), tl.minimum(high - b, 3e38)
-    at = tl.arange(0, DISTANCES)
-    # Halves of the whole width first. Likely tokens are few: halves of one like that below.
-    part = tl.exp2(-at.to(tl.float32))
-    downs, ups = part * fall, tl.where(at == 0, rise, 2.0 * part * tl.minimum(rise, 2.0 * fall))
-    below, above = counts_within(z, b, downs, ups)
-    near_down, near_down1 = enclosing(downs, below, near)
-    near_up, near_up1 = enclosing(ups, above, near)
-    far_down, far_down1 = enclosing(downs, below, far)
-    far_up, far_up1 = enclosing(ups, above, far)
-    # Then quarters of what lies between two of these.
-    of_near, part = at < DISTANCES // 2, (at % (DISTANCES // 2)).to(tl.float32) / (DISTANCES // 2)
-    downs = tl.where(of_near, near_down + part * (near_down1 - near_down), far_down + part * (far_down1 - far_down))
-    ups = tl.where(of_near, near_up + part * (near_up1 - near_up), far_up + part * (far_up1 - far_up))
-    below, above = counts_within(z, b, downs, ups)
-    most = tl.where(of_near, near, far)
-    downs, ups = tl.where(below <= most, downs, 0.0), tl.where(above <= most, ups, 0.0)
-    first = tl.arange(0, 2) == 0
-    down = tl.where(first, tl.max(tl.where(of_near, downs, 0.0), 0), tl.max(tl.where(of_near, 0.0, downs), 0))
-    up = tl.where(first, tl.max(tl.where(of_near, ups, 0.0), 0), tl.max(tl.where(of_near, 0.0, ups), 0))
-    return b, down, up
-
-
-@triton.jit
-def store_edges(edges, likely, down, up, least, most, scale, top):
-    """A row's edges, ascending: close to where top-p is likely to end, and further apart further away; and what stands
-    behind them. down, up: [2], to the nearest and to the outermost."""
-    at = tl.arange(0, WIDTH)
-    near = tl.arange(0, 2) == 0
-    near_down, far_down = tl.sum(tl.where(near, down, 0.0), 0), tl.sum(tl.where(near, 0.0, down), 0)
-    near_up, far_up = tl.sum(tl.where(near, up, 0.0), 0), tl.sum(tl.where(near, 0.0, up), 0)
-    edge = likely + tl.where(at == 0, -far_down, tl.where(at == 1, -near_down, tl.where(at == 2, near_up, far_up)))
-    edge = tl.where(at == LEAST, least, tl.where(at == MOST, most, edge))
-    edge = tl.where(at == SCALE, scale, tl.where(at == LEVEL, top, edge))
-    tl.store(edges + at, tl.where(at == ASKED, 1.0, edge))
 
 
 @triton.jit

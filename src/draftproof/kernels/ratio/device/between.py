@@ -8,6 +8,7 @@ from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.wanted import ACCEPT, LAST
 from draftproof.kernels.ratio.device.decide import law_and_edges, winner_between
+from draftproof.kernels.ratio.device.emit import drafted_of, store_verdict
 from draftproof.kernels.ratio.device.state import BONUS, RESIDUAL, node_of, noise_at
 
 
@@ -39,8 +40,7 @@ def race_between_kernel(logits, stride, row_params, request_params, masks, excep
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
     start = noise_at(first, first, request, row_params, request_params, 0 * request + BONUS)
     scale = scale_of(tl.load(request_params[0] + request))
-    position = tl.arange(0, NODES)
-    drafted = tl.load(draft[1] + first + position + 1, mask=position < num_nodes, other=-1)
+    drafted = drafted_of(first, num_nodes, draft, NODES)
     wait_for_previous(OVERLAP)
     stop, fault = stop_of_settled(first, num_nodes, rows, nodes, NODES)
     row_index = first + stop
@@ -66,8 +66,4 @@ def race_between_kernel(logits, stride, row_params, request_params, masks, excep
             winner = winner_between(racers, request, num_splits, row, row_index, edges, scratch, shape, noise, law,
                                     node, bonus, TILE, TILES, LAW, STEPS, SPLITS, LIST, KEY_SHIFT,
                                     HAS_ALLOWED)  # fmt: skip
-        emitted = tl.where(position < stop, drafted, tl.where(position == stop, winner, -1))
-        tl.store(verdict[0] + request * NODES + position, emitted)
-        tl.store(verdict[1] + request * NODES + position, tl.where(position < stop, position + 1, -1))
-        tl.store(verdict[2] + request, stop)
-        tl.store(verdict[3] + request, fault)
+        store_verdict(request, stop, drafted, winner, fault, verdict, NODES)

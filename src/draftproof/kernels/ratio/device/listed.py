@@ -13,6 +13,7 @@ from draftproof.kernels.device.ratio import LOGITS, race_all, race_tiles
 from draftproof.kernels.device.request import row_of, scale_of
 from draftproof.kernels.device.rows import level
 from draftproof.kernels.device.wanted import place_of
+from draftproof.kernels.ratio.device.emit import drafted_of, store_verdict
 from draftproof.kernels.ratio.device.few import race_list
 from draftproof.kernels.ratio.device.state import BONUS, RESIDUAL, law_of, node_of, noise_at, start_of_law
 from draftproof.kernels.ratio.device.stop import stop_of_rejection
@@ -70,7 +71,7 @@ def listed_walk_kernel(logits, stride, row_params, request_params, masks, except
     first = tl.load(draft[0] + request)
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
     position = tl.arange(0, NODES)
-    drafted = tl.load(draft[1] + first + position + 1, mask=position < num_nodes, other=-1)
+    drafted = drafted_of(first, num_nodes, draft, NODES)
     wait_for_previous(OVERLAP)
     each = tl.load(winners + first + position, mask=position <= num_nodes, other=LEFT)
     stop, fault = stop_of_rejection(first, num_nodes, draft, rows, nodes, NODES)
@@ -90,8 +91,4 @@ def listed_walk_kernel(logits, stride, row_params, request_params, masks, except
             draws_target = tl.maximum(bonus, (best == -float("inf")).to(tl.int32))
             winner = race_all(row, shape, noise, law, node, draws_target, TILE, LAW, STEPS, HAS_ALLOWED,
                               HAS_SPECIAL)  # fmt: skip
-    emitted = tl.where(position < stop, drafted, tl.where(position == stop, winner, -1))
-    tl.store(verdict[0] + request * NODES + position, emitted)
-    tl.store(verdict[1] + request * NODES + position, tl.where(position < stop, position + 1, -1))
-    tl.store(verdict[2] + request, stop)
-    tl.store(verdict[3] + request, fault)
+    store_verdict(request, stop, drafted, winner, fault, verdict, NODES)

@@ -7,6 +7,7 @@ from draftproof.kernels.device.noise import nearness
 from draftproof.kernels.device.overlap import let_next_begin, wait_for_previous
 from draftproof.kernels.device.ratio import race_all, race_tiles, residual_mass
 from draftproof.kernels.device.request import row_of, scale_of
+from draftproof.kernels.ratio.device.emit import drafted_of, store_verdict
 from draftproof.kernels.ratio.device.state import BONUS, RESIDUAL, law_of, node_of, noise_at
 from draftproof.kernels.ratio.device.stop import stop_of_block, stop_of_rejection
 
@@ -56,8 +57,7 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
     num_nodes = tl.load(draft[0] + request + 1) - first - 1
     noise = noise_at(first, first, request, row_params, request_params, 0 * request + BONUS)
     scale = scale_of(tl.load(request_params[0] + request))
-    position = tl.arange(0, NODES)
-    drafted = tl.load(draft[1] + first + position + 1, mask=position < num_nodes, other=-1)
+    drafted = drafted_of(first, num_nodes, draft, NODES)
     wait_for_previous(OVERLAP)
     prefix = tl.full((), 1.0, tl.float64)
     if BLOCK:
@@ -90,11 +90,7 @@ def race_kernel(logits, stride, row_params, request_params, masks, exceptions, s
         if fault == 0:
             winner = winner_of_splits(racers, request, num_splits, row, shape, noise, law, node, bonus, TILE, LAW,
                                       STEPS, SPLITS, HAS_ALLOWED, HAS_SPECIAL)  # fmt: skip
-        emitted = tl.where(position < stop, drafted, tl.where(position == stop, winner, -1))
-        tl.store(verdict[0] + request * NODES + position, emitted)
-        tl.store(verdict[1] + request * NODES + position, tl.where(position < stop, position + 1, -1))
-        tl.store(verdict[2] + request, stop)
-        tl.store(verdict[3] + request, fault)
+        store_verdict(request, stop, drafted, winner, fault, verdict, NODES)
 
 
 @triton.jit
