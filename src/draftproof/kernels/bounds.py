@@ -18,6 +18,7 @@ _WIDTH: Final = 16  # as device/edges.py has it
 _BUCKETS: Final = 512  # as device/buckets.py has them
 _BOUND_WARPS: Final = 8
 _SAMPLE_WARPS: Final = 8
+_FEW_SAMPLES: Final = 128  # of more rows such programs are too many to be there while rows are read
 _EARLY: Final = 512  # rows whose samples are counted while rows are still read: as many programs are there at once
 
 
@@ -74,8 +75,9 @@ def bound_rows(
     sizes |= plan.overlapping
     limits: dict[str, int] = {}
     if top_p:
+        warps = _SAMPLE_WARPS if n <= _FEW_SAMPLES or not bounding.early else _SAMPLE_WARPS // 2
         sample_kernel[(n,)](
-            *common.given, *shape, *state, EARLY=bounding.early, num_warps=_SAMPLE_WARPS, **plan.at_most(128), **sizes
+            *common.given, *shape, *state, EARLY=bounding.early, num_warps=warps, **plan.at_most(128), **sizes
         )
         options = {"TILE": plan.tile, "num_warps": 1, **common.flags, **plan.overlapping}
         logits, stride, row_params, _, masks, exceptions = common.given
