@@ -80,6 +80,35 @@ def check_samples(kernels):
     writes_laws(kernels, case)
 
 
+def check_samples_of_nothing(kernels):
+    """Rows of which a mask leaves few tokens, none or one of them in the sample; and rows of which it leaves half."""
+    vocab_size = 9000
+    logits = 2.0 * torch.randn(6, vocab_size, generator=torch.Generator().manual_seed(27))
+    sampled = torch.isin(torch.arange(vocab_size) // 64, torch.arange(64) * 144 // 64).nonzero()[:, 0]
+    allowed = torch.zeros(6, 282 * 32, dtype=torch.bool)
+    for row, count in enumerate((0, 0, 1, 1)):
+        others = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(row))
+        others = others[~torch.isin(others, sampled)]
+        allowed[row, others[:40]] = True
+        allowed[row, sampled[100 : 100 + count]] = True
+    allowed[4:, :vocab_size:2] = True
+    words = (allowed.view(6, 282, 32).long() << torch.arange(32)).sum(2)
+    words = torch.where(words >= 1 << 31, words - (1 << 32), words).int()
+    for top_p in (0.5, 0.9):
+        params = SamplingParams(temperature=1.0, top_p=top_p)
+        rows = kernels.Rows.of_drafts(list(range(6)), [[]] * 6, device=DEVICE)
+        requests = kernels.Requests.of([params] * 6, range(6), device=DEVICE, masked=True)
+        out = torch.zeros(6, vocab_size, device=DEVICE)
+        faults = kernels.target_probs(logits.to(DEVICE), rows, requests, out, allowed=words.to(DEVICE))
+        assert not faults.any()
+        law = torch.where(allowed[:, :vocab_size], logits.double(), -torch.inf).softmax(dim=1)
+        ranked, order = law.sort(dim=1, descending=True, stable=True)
+        kept = torch.zeros(law.shape, dtype=torch.bool).scatter_(1, order, ranked.cumsum(dim=1) - ranked < top_p)
+        law = torch.where(kept, law, 0.0)
+        assert ((out.cpu() > 0) == kept).all()
+        assert (out.cpu() - law / law.sum(dim=1, keepdim=True)).abs().max() < 1e-6
+
+
 def check_sums(kernels):
     """What programs have weighed above a row's edges, and listed between two of them, together.
 
@@ -170,6 +199,7 @@ CHECKS = [
     check_sums,
     check_many_ties,
     check_samples,
+    check_samples_of_nothing,
     check_greedy_beside_a_hint,
     check_target_probs_of_bad_rows,
 ]

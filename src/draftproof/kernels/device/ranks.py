@@ -49,7 +49,8 @@ def tally_of(z, scale):
     top = level(high, scale)
     bucket = tl.arange(0, BUCKETS)
     middle = low + (bucket.to(tl.float32) - 0.5) * width
-    weights = tl.where(bucket > 0, found.to(tl.float32) * tl.exp2(tl.fma(middle, scale, -top)), 0.0)
+    weights = found.to(tl.float32) * tl.exp2(tl.fma(middle, scale, -top))
+    weights = tl.where((bucket > 0) & (found > 0), weights, 0.0)
     return tl.cumsum(weights, 0), tl.cumsum(found, 0).to(tl.float32), low, width, top
 
 
