@@ -313,6 +313,9 @@ def main() -> None:
         "--drift", type=float, default=0.0, help="the same of the machine's own, from pass to pass alike"
     )
     args = parser.parse_args()
+    known = [name for name in ways(args.temperature == 0) if name != "auto"]
+    if args.ways and (not set(args.ways) <= {*known, "auto"} or not any("chain" in name for name in args.ways)):
+        parser.error(f"--ways: got {args.ways}, allowed are some of {known}, a chain among them; auto runs always")
     torch.set_num_threads(args.threads)
     settings = {name: str(value) for name, value in vars(args).items()}
     print(json.dumps({**compare(args), "machine": machine(), "settings": settings}))
