@@ -9,11 +9,9 @@ import triton.language as tl
 
 from draftproof.kernels.device.edges import ASKED, EDGES, LEAST, MOST, SCALE, WIDTH
 from draftproof.kernels.device.rows import level, load_places
+from draftproof.kernels.device.samples import BUCKETS, CHUNK, DEPTH, buckets_of, weights_up_to
 
-CHUNK = tl.constexpr(64)  # tokens side by side in a sample
 MOST_CHUNKS = tl.constexpr(64)
-BUCKETS = tl.constexpr(256)  # the first one is of what doesn't count
-DEPTH = tl.constexpr(24.0)  # how far the others go below the largest logit, in powers of two of weights
 NEAR = tl.constexpr(900)  # tokens between the likely end and the edges next to it, as a sample has it,
 FAR = tl.constexpr(3600)  # and the outermost ones
 HUGE = tl.constexpr(3.4028234663852886e38)
@@ -42,16 +40,10 @@ def tally_of(z, scale):
     low = tl.maximum(tl.min(tl.where(finite, z, HUGE), 0), high - DEPTH / scale)
     low = tl.minimum(low, high)
     width = tl.minimum(high - low, 1e38) / (BUCKETS - 1)
-    rise = tl.where(width > 1e-37, 1.0 / tl.maximum(width, 1e-37), 0.0)
-    counted = finite & (z >= low)
-    at = tl.minimum((tl.where(counted, z, low) - low) * rise, BUCKETS - 2.0).to(tl.int32) + 1
-    found = tl.histogram(tl.where(counted, at, 0), BUCKETS)
+    found = tl.histogram(buckets_of(z, finite & (z >= low), low, width), BUCKETS)
     top = level(high, scale)
-    bucket = tl.arange(0, BUCKETS)
-    middle = low + (bucket.to(tl.float32) - 0.5) * width
-    weights = found.to(tl.float32) * tl.exp2(tl.fma(middle, scale, -top))
-    weights = tl.where((bucket > 0) & (found > 0), weights, 0.0)
-    return tl.cumsum(weights, 0), tl.cumsum(found, 0).to(tl.float32), low, width, top
+    counts = tl.cumsum(found, 0).to(tl.float32)
+    return weights_up_to(found, low, width, top, scale), counts, low, width, top
 
 
 @triton.jit

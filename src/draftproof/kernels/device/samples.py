@@ -54,10 +54,8 @@ def count_part(row, part, scale, vocab_size, counts, ends, HAS_ALLOWED: tl.const
     high = tl.where(low <= high, high, 0.0)
     low = tl.maximum(tl.minimum(low, high), high - DEPTH / scale)
     width = tl.minimum(high - low, 1e38) * (1.5 / (BUCKETS - 1))
-    rise = tl.where(width > 1e-37, 1.0 / tl.maximum(width, 1e-37), 0.0)
-    counted = z >= low
-    at = tl.minimum((tl.where(counted, z, low) - low) * rise, BUCKETS - 2.0).to(tl.int32) + 1
-    found = tl.histogram(tl.reshape(tl.where(counted, at, 0), (CHUNKS * CHUNK,)), BUCKETS)
+    at = buckets_of(z, z >= low, low, width)
+    found = tl.histogram(tl.reshape(at, (CHUNKS * CHUNK,)), BUCKETS)
     wait_for_previous(OVERLAP)
     tl.store(counts + tl.arange(0, BUCKETS), found)
     if part == 0:
@@ -76,6 +74,21 @@ def summary_of(counts, ends, scale, there):
         found += tl.load(counts + part * BUCKETS + bucket, mask=bucket < tl.where(there, BUCKETS, 0), other=0)
     low, width = tl.load(ends, mask=there, other=0.0), tl.load(ends + 1, mask=there, other=0.0)
     top = level(low + width * (BUCKETS - 1), scale)
+    return weights_up_to(found, low, width, top, scale), low, width, top
+
+
+@triton.jit
+def buckets_of(z, counted, low, width):
+    """Which bucket logits z (any shape) fall in, the last one if beyond it; the first where they don't count."""
+    rise = tl.where(width > 1e-37, 1.0 / tl.maximum(width, 1e-37), 0.0)
+    at = tl.minimum((tl.where(counted, z, low) - low) * rise, BUCKETS - 2.0).to(tl.int32) + 1
+    return tl.where(counted, at, 0)
+
+
+@triton.jit
+def weights_up_to(found, low, width, top, scale):
+    """[BUCKETS] float32: what the tokens of up to each bucket weigh, relative to `top`. found: how many each has."""
+    bucket = tl.arange(0, BUCKETS)
     middle = low + (bucket.to(tl.float32) - 0.5) * width
-    weights = tl.where(bucket > 0, found.to(tl.float32) * tl.exp2(tl.fma(middle, scale, -top)), 0.0)
-    return tl.cumsum(weights, 0), low, width, top
+    weights = found.to(tl.float32) * tl.exp2(tl.fma(middle, scale, -top))
+    return tl.cumsum(tl.where((bucket > 0) & (found > 0), weights, 0.0), 0)
