@@ -1,5 +1,6 @@
 """What is remembered of Triton's interpreter is what it would have made anew."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -80,3 +81,43 @@ def test_the_language_is_whole_again_after_a_launch_and_after_one_that_failed():
     doubling_kernel[(1,)](values, False)
     summing_kernel[(1,)](sums)
     assert values.tolist() == [0, 4, 8, 12] and sums.tolist() == [24] * 4
+
+
+@triton.jit
+def followed(factor, added, next_factor, next_added):
+    return factor * next_factor, next_factor * added + next_added
+
+
+@triton.jit
+def following_kernel(values, found, AXIS: tl.constexpr, KEPT: tl.constexpr):
+    places = tl.arange(0, 4)[:, None] * 8 + tl.arange(0, 8)[None, :]
+    factor, added = tl.reduce((tl.load(values + places), tl.load(values + 32 + places)), AXIS, followed)
+    tl.store(found + tl.arange(0, KEPT), factor)
+    tl.store(found + KEPT + tl.arange(0, KEPT), added)
+
+
+@pytest.mark.parametrize(("axis", "kept"), [(0, 8), (1, 4)])
+def test_what_is_combined_stays_in_order(axis, kept):
+    values = torch.randint(1, 4, (2, 4, 8), generator=torch.Generator().manual_seed(axis))
+    found = torch.zeros(2, kept, dtype=torch.int64)
+    following_kernel[(1,)](values, found, axis, kept)
+    factor, added = torch.ones(kept, dtype=torch.int64), torch.zeros(kept, dtype=torch.int64)
+    for next_factor, next_added in zip(values[0].unbind(axis), values[1].unbind(axis), strict=True):
+        factor, added = factor * next_factor, next_factor * added + next_added
+    assert torch.equal(found, torch.stack([factor, added]))
+
+
+@triton.jit
+def adding_kernel(values):
+    tl.store(values, tl.load(values) + tl.load(values + 1))
+
+
+def test_an_overflow_is_looked_at_where_it_is_asked_for(monkeypatch):
+    values = torch.tensor([2**31 - 1, 1], dtype=torch.int32)
+    adding_kernel[(1,)](values)
+    assert values.tolist() == [-(2**31), 1]
+    builder = interpreter.interpreter_builder
+    monkeypatch.setattr(builder, "options", dataclasses.replace(builder.options, debug=True))
+    adding_kernel[(1,)](values)
+    with pytest.raises(Exception, match="overflow"):
+        adding_kernel[(1,)](torch.tensor([2**31 - 1, 1], dtype=torch.int32))
