@@ -12,6 +12,7 @@ from draftproof.kernels.bounds import Bounding, bound_rows, rows_of, splits_of
 from draftproof.kernels.common import common_arguments, sizes_of
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
+from draftproof.kernels.probs.counted import CountedProbs
 
 _WRITTEN: Final = 4  # tiles that a program writes
 
@@ -34,6 +35,7 @@ class TargetProbsKernel:
         self._exceptions = Exceptions.empty(rows, num_exceptions, vocab_size, plan.tile, logits.device)
         self._rows = rows_of(rows.num_rows, logits.device)
         self._bounding = Bounding.of(plan, logits.device)
+        self._counted = CountedProbs.of(plan, logits)
 
     def __call__(
         self,
@@ -60,6 +62,9 @@ class TargetProbsKernel:
             given = f"{out.dtype} of shape {tuple(out.shape)}, strides {out.stride()}"
             allowed_out = f"float32 [{plan.num_rows}, >= {plan.vocab_size}], a row side by side"
             raise ParameterError("out", given, allowed_out)
+        if self._counted is not None and requests.top_p_alone and allowed is None and changes is None:
+            self._counted.launch(logits, rows, requests, out, self._rows[0])
+            return self._rows[0]
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)
         sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags}
         quads = plan.quads(logits)

@@ -19,6 +19,7 @@ from draftproof.kernels.bounds import (
 from draftproof.kernels.common import Common, common_arguments
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
+from draftproof.kernels.ratio.counted import CountedLaws
 from draftproof.kernels.ratio.laws import DraftLaws
 from draftproof.kernels.ratio.settling import Settling
 from draftproof.kernels.verdict import KernelVerdict
@@ -102,6 +103,7 @@ class RatioKernel:
         self._settling = (
             None if block else Settling.of(plan, num_requests, self._racers[3], points=draft.kind == "point")
         )
+        self._counted = CountedLaws.of(plan, logits, draft)
         asks_before = self._draft_plan is not None or self._settling is not None
         self._before = floats32(n, plan.tiles) if asks_before else None
         self._verdict = KernelVerdict.empty(rows, nodes, device)
@@ -120,9 +122,6 @@ class RatioKernel:
 
         changes: penalties and bias, of as many special tokens as the kernel was made for.
         """
-        from draftproof.kernels.ratio.device.bounded import bounded_test_kernel
-        from draftproof.kernels.ratio.device.listed import listed_walk_kernel
-        from draftproof.kernels.ratio.device.measure import test_kernel
         from draftproof.kernels.ratio.device.residual import mass_kernel, race_kernel
         from draftproof.kernels.ratio.device.stop import chain_kernel
 
@@ -136,20 +135,65 @@ class RatioKernel:
         sizes: dict[str, Any] = {"TILE": plan.tile, **common.flags, **plan.overlapping}
         tiles = {"TILES": plan.tiles}
         head = (*common.given, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
+        bounded = (self._rows, self._node_state)
+        options = {"LAW": law, "STEPS": steps, **sizes, **tiles}
+        counted = self._counted if allowed is None else None
+        if counted is not None and not counted.pays(requests, plan.num_rows, settles=self._settling is not None):
+            counted = None
+        if counted is not None:
+            counted.launch(logits, draft, rows, requests, self._scratch[0], *bounded, self._residual_masses,
+                           self._racers[3])  # fmt: skip
+        elif self._read_and_bound(logits, draft, rows, requests, common, head, values, temperature, options):
+            return self._verdict
+        verdict = self._verdict
+        if self._block:
+            chain_kernel[(rows.num_requests,)](
+                chain, *bounded, self._prefixes, self._residual_masses, NODES=self._nodes,
+                TOP_P=requests.top_p_alone and counted is None, OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
+            )  # fmt: skip
+            mass_kernel[(programs_of(plan.num_rows, plan.num_tiles),)](
+                *head, values, *bounded, self._prefixes, self._residual_masses, num_warps=4, **options,
+            )  # fmt: skip
+        race_kernel[(rows.num_requests * self._num_splits,)](
+            *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
+            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self._num_splits,
+            NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=_RACE_WARPS,
+            **plan.at_most(_RACE_REGISTERS[rows.num_requests > _FEW_REQUESTS]), **options,
+        )  # fmt: skip
+        return verdict
+
+    def _read_and_bound(
+        self,
+        logits: torch.Tensor,
+        draft: DraftLaws,
+        rows: Rows,
+        requests: Requests,
+        common: Common,
+        head: tuple[Any, ...],
+        values: tuple[Any, ...],
+        temperature: torch.Tensor,
+        options: dict[str, Any],
+    ) -> bool:
+        """Launches the read, the tests and the bounds, as far as these are asked for; whether the verdict is written
+        too."""
+        from draftproof.kernels.ratio.device.bounded import bounded_test_kernel
+        from draftproof.kernels.ratio.device.listed import listed_walk_kernel
+        from draftproof.kernels.ratio.device.measure import test_kernel
+
+        plan, verdict, draft_plan = self._plan, self._verdict, self._draft_plan or self._plan
         settling = self._settling if requests.top_p_alone and not requests.lists else None
         asks_before = requests.top_p_alone and requests.races and not plan.num_exceptions
         before = self._before if asks_before and (self._draft_plan is not None or settling is not None) else None
         sample = None if settling is None else settling.sample
-        read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, chain,
-                  values, temperature, requests, law, before, sample)  # fmt: skip
-        draft_plan, verdict = self._draft_plan or plan, self._verdict
+        read_pair(self._plan, self._draft_plan, logits, draft, common, self._scratch, self._draft_scratch, head[-1],
+                  values, temperature, requests, options["LAW"], before, sample)  # fmt: skip
         if settling is not None:
             settling.launch(
                 plan, draft_plan, head, (values, temperature, self._draft_scratch, draft_plan.num_plain, before),
                 (self._rows, self._node_state, self._bounding.bracket, self._residual_masses), verdict,
-                nodes=self._nodes, sizes={"LAW": law, "STEPS": steps, **sizes, **tiles},
+                nodes=self._nodes, sizes=options,
             )  # fmt: skip
-            return verdict
+            return True
         unfiltered = requests.unfiltered and not (requests.top_p_alone or requests.lists)
         asks_kth = requests.lists and self._asks_kth
         of_test = (
@@ -158,7 +202,7 @@ class RatioKernel:
             self._residual_masses, self._racers[3],
         )  # fmt: skip
         tests = {"DRAFT_TILES": draft_plan.tiles, "DRAFT_TILE": draft_plan.tile, "DRAFT_GROUP": draft_plan.group,
-                 "LAW": law, "STEPS": steps, "WIDTH": 1024, "BLOCK": self._block, **sizes, **tiles}  # fmt: skip
+                 "WIDTH": 1024, "BLOCK": self._block, **options}  # fmt: skip
         bounded = (self._rows, self._node_state)
         lists = requests.lists and not (requests.top_p_alone or draft.kind == "probs")
         races = lists and asks_kth and not (self._block or requests.races)
@@ -169,10 +213,10 @@ class RatioKernel:
             if races:
                 listed_walk_kernel[(rows.num_requests,)](
                     *head, values, *bounded, self._residual_masses[2],
-                    (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), LAW=law,
-                    STEPS=steps, NODES=self._nodes, num_warps=_RACE_WARPS, **sizes, **tiles,
+                    (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults),
+                    NODES=self._nodes, num_warps=_RACE_WARPS, **options,
                 )  # fmt: skip
-                return verdict
+                return True
         else:
             test_kernel[(plan.num_rows,)](
                 *of_test, TOP_P=requests.top_p_alone, LISTS=asks_kth, UNFILTERED=unfiltered, BEFORE=before is not None,
@@ -181,22 +225,7 @@ class RatioKernel:
             if not unfiltered:
                 bound_rows(plan, rows, requests, common, self._scratch, self._rows, self._node_state, self._bounding,
                            nodes=self._nodes, wanted=2 if self._block else 1)  # fmt: skip
-        if self._block:
-            chain_kernel[(rows.num_requests,)](
-                chain, *bounded, self._prefixes, self._residual_masses, NODES=self._nodes, TOP_P=requests.top_p_alone,
-                OVERLAP=plan.overlaps, num_warps=1, **plan.overlapping,
-            )  # fmt: skip
-            mass_kernel[(programs_of(plan.num_rows, plan.num_tiles),)](
-                *head, values, *bounded, self._prefixes, self._residual_masses, LAW=law, STEPS=steps, num_warps=4,
-                **sizes, **tiles,
-            )  # fmt: skip
-        race_kernel[(rows.num_requests * self._num_splits,)](
-            *head, values, *bounded, self._prefixes, self._residual_masses, self._racers,
-            (verdict.token_ids, verdict.accepted_rows, verdict.num_accepted, verdict.faults), self._num_splits,
-            LAW=law, STEPS=steps, NODES=self._nodes, SPLITS=self._splits, BLOCK=self._block, num_warps=_RACE_WARPS,
-            **plan.at_most(_RACE_REGISTERS[rows.num_requests > _FEW_REQUESTS]), **sizes, **tiles,
-        )  # fmt: skip
-        return verdict
+        return False
 
     def _values(self, draft: DraftLaws, rows: Rows) -> tuple[Any, ...]:
         """(values, their stride, ids, their stride, vocabulary or K), placeholders where there are none."""
