@@ -289,9 +289,9 @@ def test_children_are_expected_as_nodes_like_theirs_have_had_them():
     offspring = Offspring()
     assert np.array_equal(offspring.of(np.array([0, 5]), np.array([0.9, 0.1])), [FIRST_CHILDREN] * 2)
     for _ in range(400):
-        offspring.observe(0, 0.8, np.array([0.08, 0.64]))
+        offspring.observe(0, 0.8, np.array([0.64, 0.08]))
         offspring.observe(7, 0.2, np.array([0.02]))
-        offspring.observe(2, 0.8, np.linspace(0.01, 0.2, 20))
+        offspring.observe(2, 0.8, np.linspace(0.2, 0.01, 20))
     # By depth, and by the node's own survival; shares of it, the largest first.
     assert offspring.of(np.array([0]), np.array([0.7]))[0][:3] == pytest.approx([0.8, 0.1, 0.0], abs=1e-3)
     assert offspring.of(np.array([2]), np.array([0.3]))[0][:2] == pytest.approx([0.1, 0.0], abs=1e-3)
@@ -301,7 +301,7 @@ def test_children_are_expected_as_nodes_like_theirs_have_had_them():
     for _ in range(400):
         offspring.observe(1, 0.5, np.array([0.6]))
     offspring.observe(1, 0.0, np.array([0.0]))
-    assert offspring.of(1, 0.5)[0] == pytest.approx(1.0, abs=1e-3)
+    assert offspring.of(np.array([1]), np.array([0.5]))[0][0] == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(("others", "gain"), [((), 0.65), ((0.1, 0.1), 0.45), ((0.4, 0.1), 0.4), ((0.6, 0.6), 0.0)])

@@ -134,3 +134,17 @@ def test_faults_of_rows_and_of_drafts() -> None:
 
 def test_a_captured_graph_allocates_nothing_and_reads_new_logits() -> None:
     check_captured([KINDS[1], KINDS[2]], block=True)
+
+
+def test_logits_of_a_later_call_that_begin_elsewhere_take_the_other_launches() -> None:
+    logits = logits_of(3, VOCAB_SIZE + 8, torch.bfloat16)
+    rows = Rows.of_drafts([5] * 3, [[]] * 3, device="cuda")
+    requests = Requests.of([KINDS[1]] * 3, range(3), device="cuda")
+    kernel = TargetProbsKernel(logits[:, :VOCAB_SIZE], rows, VOCAB_SIZE)
+    assert kernel._counted is not None
+    for begin in (0, 4):
+        part, out = logits[:, begin : begin + VOCAB_SIZE], torch.empty(3, VOCAB_SIZE, device="cuda")
+        assert not kernel(part, rows, requests, out).any()
+        law = reference.probs(part, rows, requests, VOCAB_SIZE)
+        wider = Requests.of([replace(KINDS[1], top_p=1.0)] * 3, range(3), device="cuda")
+        assert is_law(out, law, reference.probs(part, rows, wider, VOCAB_SIZE), KINDS[1].top_p)

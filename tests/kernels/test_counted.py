@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftproof.kernels import DraftLaws
+from draftproof.kernels import DraftLaws, Requests
 from draftproof.kernels.counted import fits, shape_of
 from draftproof.kernels.launch import Plan
 from draftproof.kernels.nvrtc import available, image_of
 from draftproof.kernels.ratio.counted import CountedLaws
+from draftproof.params import SamplingParams
 
 SHAPES = [(1, 8_200), (16, 151_936), (17, 32_000), (33, 128_256), (64, 151_936), (1024, 300_000)]
 
@@ -53,3 +54,21 @@ def test_nothing_is_made_for_a_cpu() -> None:
     logits = torch.zeros(4, 16_384, dtype=torch.bfloat16)
     assert not available(logits.device)
     assert CountedLaws.of(Plan.of(logits, 16_384), logits, DraftLaws.point_masses()) is None
+
+
+def test_each_call_is_asked_where_its_logits_begin() -> None:
+    logits = torch.zeros(5, 16_384, dtype=torch.bfloat16)
+    dense = DraftLaws.dense(logits[1:, 8:], torch.ones(1))
+    assert CountedLaws.takes(logits, DraftLaws.point_masses()) and CountedLaws.takes(logits[:, 8:], dense)
+    assert not CountedLaws.takes(logits[:, 4:], dense)
+    assert not CountedLaws.takes(logits, DraftLaws.dense(logits[1:, 4:], torch.ones(1)))
+
+
+def test_it_is_taken_where_top_p_alone_asks_for_bounds() -> None:
+    params = [SamplingParams(temperature=1.0, top_p=0.9), SamplingParams(temperature=1.0, top_k=5)]
+    alone, listed, both = (
+        Requests.of(some, range(len(some)), device="cpu") for some in (params[:1], params[1:], params)
+    )
+    assert CountedLaws.pays(alone, 16, settles=True) and not CountedLaws.pays(alone, 17, settles=True)
+    assert CountedLaws.pays(alone, 512, settles=False) and CountedLaws.pays(both, 512, settles=True)
+    assert not CountedLaws.pays(listed, 16, settles=False)

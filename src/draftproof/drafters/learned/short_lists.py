@@ -112,7 +112,8 @@ class ShortLists:
         kept = weights[likely] if powers is None else weights[likely] * powers
         places = likely[np.sort(largest(kept, LENGTH))]
         rest = max(float(weights.sum()) - float(weights[places].sum()), 0.0)
-        return _List(self._ids[places], scores[places], self._bias.rows[torch.from_numpy(places)], rest)
+        rows = self._bias.rows.index_select(0, torch.from_numpy(places))
+        return _List(self._ids[places], scores[places], rows, rest)
 
     def _likely(self, scores: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Weights [D], and the places within reach. scores [D]: divided by the temperature in place, the largest 0."""

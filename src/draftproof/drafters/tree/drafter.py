@@ -35,7 +35,7 @@ from draftproof.drafters.tree.source import LawSource
 from draftproof.drafters.tree.survival import NUM_CHILDREN, Offspring, Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
 
-COUNTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+COUNTS: Final = (1, 2, 4, 8, 16)
 """Of how many more nodes it is asked what they would bring; what lies between two of these is on a line."""
 
 
@@ -134,10 +134,9 @@ class TreeDrafter:
         anticipating = tree.request.anticipating
         nodes = [] if tree.is_done else self.builder.next_nodes(tree, round_index)
         if nodes and anticipating is not None:
+            nodes.sort(key=tree.log_weights.__getitem__, reverse=True)
             survival = self._survivals(tree, tree.log_weights[nodes])
-            best = np.argsort(-survival, kind="stable")
-            gains = self._gains(tree, anticipating, [nodes[index] for index in best], survival[best])
-            nodes = [nodes[index] for index in best[: anticipating.num_expanded(gains)]]
+            nodes = nodes[: anticipating.num_expanded(self._gains(tree, anticipating, nodes, survival))]
             tree.is_done = not nodes
         return nodes
 
@@ -145,20 +144,26 @@ class TreeDrafter:
         self, tree: Growing, anticipating: Anticipating, nodes: Sequence[int], survival: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """[n] what expanding each of the nodes after those before it adds to the tree's value, if it has the children
-        that such nodes have had. survival: [n]
+        that such nodes have had. survival: [n], falling.
         """
         budget, offspring = tree.request.num_tokens, self._offspring_of(tree)
         kept = self._survivals(tree, tree.heaviest(budget))
-        children = (survival[:, None] * offspring.of(tree.depths[nodes], survival)).ravel()
-        # Of each row so many of the first nodes have their children.
+        children = survival[:, None] * offspring.of(tree.depths[nodes], survival)
+        # Of each row so many of the first nodes have their children. Negated, so that the largest are sorted first.
         counts = [count for count in COUNTS if count < len(nodes)] + [len(nodes)]
-        trees = np.zeros((1 + len(counts), len(kept) + len(children)))
+        trees = np.zeros((1 + len(counts), len(kept) + children.size))
+        np.negative(kept, out=kept)
+        np.negative(children, out=children)
         trees[:, : len(kept)] = kept
         for row, count in enumerate(counts, start=1):
-            trees[row, len(kept) : len(kept) + NUM_CHILDREN * count] = children[: NUM_CHILDREN * count]
+            trees[row, len(kept) : len(kept) + NUM_CHILDREN * count] = children[:count].ravel()
         trees.sort(axis=1)
-        steps = np.diff([0, *counts])
-        return np.repeat(np.diff(anticipating.values(trees[:, ::-1][:, :budget])) / steps, steps)
+        values = anticipating.values(-trees[:, :budget]).tolist()
+        gains, done = np.empty(len(nodes)), 0
+        for count, before, value in zip(counts, values, values[1:], strict=False):
+            gains[done:count] = (value - before) / (count - done)
+            done = count
+        return gains
 
     def _settle_round(self, tree: Growing, nodes: Sequence[int], seconds: float) -> None:
         anticipating = tree.request.anticipating
@@ -167,7 +172,7 @@ class TreeDrafter:
         anticipating.observe_round(len(nodes), seconds)
         survival, offspring = self._survivals(tree, tree.log_weights), self._offspring_of(tree)
         for node in nodes:
-            offspring.observe(int(tree.depths[node]), float(survival[node]), survival[tree.parents == node])
+            offspring.observe(int(tree.depths[node]), float(survival[node]), survival[tree.children_of(node)])
 
     def _add(self, tree: Growing, nodes: Sequence[int], laws: Sequence[Law | None]) -> None:
         """The best children after each of the nodes that has a law."""

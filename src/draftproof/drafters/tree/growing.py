@@ -45,6 +45,7 @@ class Growing:
         self.is_done = False
         self.trunk: list[int] = []
         self._laws: dict[int, Law] = {}
+        self._children: dict[int, slice] = {}
         self._points: dict[int, Point] = {ROOT: Point(request.history, request.grammar)}
         self._ids = np.empty((3, _FIRST_CAPACITY), dtype=np.int64)
         self._log_weights = np.empty(_FIRST_CAPACITY)
@@ -77,6 +78,7 @@ class Growing:
             self._ids = np.concatenate([self._ids, np.empty_like(self._ids)], axis=1)
             self._log_weights = np.concatenate([self._log_weights, np.empty_like(self._log_weights)])
             self._is_open = np.concatenate([self._is_open, np.empty_like(self._is_open)])
+        self._children[parent] = slice(begin, end)
         self._ids[0, begin:end] = token_ids
         self._ids[1, begin:end] = parent
         self._ids[2, begin:end] = 0 if parent == ROOT else self._ids[2, parent] + 1
@@ -139,6 +141,10 @@ class Growing:
         where[chosen] = np.arange(len(chosen))
         # Index -1, the context's, is the entry after the last candidate.
         return self.token_ids[chosen].tolist(), where[self.parents[chosen]].tolist()
+
+    def children_of(self, node: int) -> slice:
+        """Where the children of an expanded candidate stand; of one without a law, nowhere."""
+        return self._children.get(node, slice(0, 0))
 
     def law_after(self, node: int) -> Law:
         """The drafter's law after an expanded candidate, or ROOT."""

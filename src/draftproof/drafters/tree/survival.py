@@ -10,6 +10,7 @@ Before anything was verified a weight is taken at its word, which is what it cla
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +23,8 @@ FORGETTING: Final = 0.998
 FIRST_CHILDREN: Final[NDArray[np.float64]] = np.array([0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.015, 0.01])
 NUM_CHILDREN: Final = len(FIRST_CHILDREN)
 CHILDREN_GAIN: Final = 0.03
-SURE: Final[NDArray[np.float64]] = np.array([0.35, 0.65])
+SURE_OF: Final = (0.35, 0.65)
+SURE: Final[NDArray[np.float64]] = np.array(SURE_OF)
 MOST_DEPTHS: Final = 3
 """Deeper nodes count as those of the last one."""
 
@@ -75,18 +77,18 @@ class Offspring:
         return found
 
     def observe(self, depth: int, survival: float, children: NDArray[np.float64]) -> None:
-        """A node was expanded, and got children of these survivals."""
+        """A node was expanded, and got children of these survivals, the largest first."""
         if survival <= 0:
             return
-        likeness, shares = _likeness(depth, survival), np.zeros(NUM_CHILDREN)
-        found = -np.sort(-children)[:NUM_CHILDREN] / survival
-        shares[: len(found)] = np.minimum(found, 1.0)
-        self._num_seen[likeness] += 1
-        before = self._shares[likeness]
-        gain = max(CHILDREN_GAIN, 1.0 / (self._num_seen[likeness] + STRENGTH))
-        self._shares[likeness] = before + gain * (shares - before)
+        likeness = min(depth, MOST_DEPTHS - 1), bisect_left(SURE_OF, survival)
+        num_seen = self._num_seen[likeness] = self._num_seen[likeness] + 1
+        shares = self._shares[likeness]
+        gain = max(CHILDREN_GAIN, 1.0 / (num_seen + STRENGTH))
+        shares *= 1.0 - gain
+        found = children[:NUM_CHILDREN]
+        shares[: len(found)] += np.minimum(found, survival) * (gain / survival)
 
 
-def _likeness(depths: Any, survivals: Any) -> tuple[Any, Any]:
-    """Of one node or of several: places in the tables."""
+def _likeness(depths: NDArray[np.int64], survivals: NDArray[np.float64]) -> tuple[Any, Any]:
+    """Places in the tables."""
     return np.minimum(depths, MOST_DEPTHS - 1), np.searchsorted(SURE, survivals)

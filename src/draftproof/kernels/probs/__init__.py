@@ -10,6 +10,7 @@ from draftproof.errors import ParameterError
 from draftproof.kernels.arguments import Requests, Rows
 from draftproof.kernels.bounds import Bounding, bound_rows, rows_of, splits_of
 from draftproof.kernels.common import common_arguments, sizes_of
+from draftproof.kernels.counted import begins_well
 from draftproof.kernels.exceptions import Changes, Exceptions
 from draftproof.kernels.launch import Plan, require_triton
 from draftproof.kernels.probs.counted import CountedProbs
@@ -62,7 +63,8 @@ class TargetProbsKernel:
             given = f"{out.dtype} of shape {tuple(out.shape)}, strides {out.stride()}"
             allowed_out = f"float32 [{plan.num_rows}, >= {plan.vocab_size}], a row side by side"
             raise ParameterError("out", given, allowed_out)
-        if self._counted is not None and requests.top_p_alone and allowed is None and changes is None:
+        plain = allowed is None and changes is None and requests.top_p_alone
+        if self._counted is not None and plain and begins_well(logits):
             self._counted.launch(logits, rows, requests, out, self._rows[0])
             return self._rows[0]
         common = common_arguments(plan, logits, rows, requests, allowed, changes, self._exceptions)

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from draftproof.kernels.arguments import Requests, Rows
-from draftproof.kernels.counted import counted_kernel, row_arguments
+from draftproof.kernels.counted import begins_well, counted_kernel, row_arguments
 from draftproof.kernels.launch import Plan
 from draftproof.kernels.nvrtc import Kernel
 from draftproof.kernels.ratio.laws import DraftLaws
@@ -31,6 +31,11 @@ class CountedLaws:
             return None
         found = counted_kernel("ratio.cu", "laws", plan, logits, draft.values, draft.vocab_size)
         return None if found is None else cls(*found)
+
+    @staticmethod
+    def takes(logits: torch.Tensor, draft: DraftLaws) -> bool:
+        """Whether it can be given a call's logits."""
+        return begins_well(logits) and begins_well(draft.values)
 
     @staticmethod
     def pays(requests: Requests, num_rows: int, *, settles: bool) -> bool:

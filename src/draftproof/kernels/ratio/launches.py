@@ -137,8 +137,8 @@ class RatioKernel:
         head = (*common.given, self._scratch, plan.num_tiles, plan.num_plain, plan.vocab_size, chain)
         bounded = (self._rows, self._node_state)
         options = {"LAW": law, "STEPS": steps, **sizes, **tiles}
-        counted = self._counted if allowed is None else None
-        if counted is not None and not counted.pays(requests, plan.num_rows, settles=self._settling is not None):
+        counted = self._counted if allowed is None and CountedLaws.takes(logits, draft) else None
+        if not CountedLaws.pays(requests, plan.num_rows, settles=self._settling is not None):
             counted = None
         if counted is not None:
             counted.launch(logits, draft, rows, requests, self._scratch[0], *bounded, self._residual_masses,
