@@ -38,6 +38,11 @@ RATE_PRIOR: Final = 15.0
 class Anticipating(Protocol):
     """What a drafter may ask about a draft that it has begun."""
 
+    @property
+    def is_probe(self) -> bool:
+        """Whether the draft is a probe, which is not grown: whether its first token is guessed says enough."""
+        ...
+
     def num_worth(self, survival: NDArray[np.float64]) -> int:
         """How many of a draft's first nodes to keep. survival: [n] the probability that each is accepted, falling."""
         ...
@@ -82,6 +87,11 @@ class CuttingNodes(AutoNodes):
         """As `AutoNodes`'s."""
         self._prices = None
         return super().num_tokens(confidence)
+
+    @property
+    def is_probe(self) -> bool:
+        """See `Anticipating`."""
+        return self._probed
 
     def num_worth(self, survival: NDArray[np.float64]) -> int:
         """See `Anticipating`. A probe is kept whole, to be worth what it costs."""

@@ -88,3 +88,62 @@ def test_a_tree_takes_one_pass_of_the_backbone(tmp_path, method, monkeypatch):
     monkeypatch.setattr(drafter, "block_hidden", lambda *given: calls.append(1) or run(*given))
     [draft] = TreeDrafter(source, BestFirst(8, 32), Shares(0.0)).propose([request])
     assert len(calls) == 1 and len(draft) == 6 and not draft.is_chain
+
+
+def test_a_request_that_asks_what_is_worth_it_gets_as_many_slots_as_its_drafts_go_deep(tmp_path, monkeypatch):
+    """And one more; whoever doesn't ask gets as many as tokens are drafted."""
+    drafter, request = made("dspark", tmp_path)
+    grows, widths = [False], []
+
+    class Told:
+        is_probe = False
+
+        def num_worth(self, survival):
+            return len(survival)
+
+        def values(self, survival):
+            return survival.sum(axis=-1)
+
+        def num_expanded(self, gains):
+            return len(gains) if grows[0] else 0
+
+        def observe_round(self, num_nodes, seconds):
+            pass
+
+    block_hidden = drafter.block_hidden
+
+    def recorded(requests, given=None):
+        widths.append(given[0] - drafter.layout.first_slot)
+        return block_hidden(requests, given)
+
+    monkeypatch.setattr(drafter, "block_hidden", recorded)
+    trees = TreeDrafter(source_of(drafter), BestFirst(8, 2, num_children=1), Shares(0.0))
+    asking = replace(request, anticipating=Told())
+    for _ in range(40):
+        trees.propose([asking])
+    most = min(6, drafter.layout.num_drafts)
+    assert widths[0] == most and sorted(widths, reverse=True) == widths and widths[-1] == 2
+    trees.propose([request])
+    assert widths[-1] == most
+    grows[0] = True
+    trees._worth.clear()
+    for _ in range(6):
+        trees.propose([asking])
+    assert widths[-1] == most
+    trees.release(0)
+    assert not trees.source._reaches and not trees._worth
+
+
+def test_a_probe_is_not_grown(tmp_path):
+    drafter, request = made("dspark", tmp_path)
+
+    class Probe:
+        is_probe = True
+
+        def num_worth(self, survival):
+            return len(survival)
+
+    source = source_of(drafter)
+    source.laws_after = None
+    [draft] = TreeDrafter(source, BestFirst(8, 2), Shares(0.0)).propose([replace(request, anticipating=Probe())])
+    assert len(draft) > 1 and set(draft.parents) == {ROOT}

@@ -8,10 +8,11 @@ tree's laws only rank candidates, and the correction depends on the token alone,
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
 
 
+LESS: Final = 0.25
+
+
 @dataclass(slots=True)
 class _Block:
     """One request's slots: hidden [n, hidden], logits [n, V]; and the turn that each node's law came from, or lists."""
@@ -35,6 +39,26 @@ class _Block:
     logits: torch.Tensor
     lists: ShortLists | None
     turns: dict[int, Turn] = field(default_factory=dict)
+
+
+class _Reach:
+    """How many slots a request's drafts have asked for: the most lately, less LESS for each draft since.
+
+    A draft is given one more, and may ask for those that it wasn't given.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._most = float(first)
+
+    def next(self) -> int:
+        """Slots of another draft."""
+        num = math.ceil(self._most) + 1
+        self._most = max(self._most - LESS, 1.0)
+        return num
+
+    def asked(self, num_slots: int) -> None:
+        """A law of the last of so many slots was asked for."""
+        self._most = max(self._most, float(num_slots))
 
 
 class BlockSource(DrafterSource["BlockDrafter"]):
@@ -46,12 +70,13 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         super().__init__(drafter)
         self.max_depth = drafter.layout.num_drafts
         self._blocks: dict[int, _Block] = {}
+        self._reaches: dict[int, _Reach] = {}
         self._bias: Bias | None = None
 
     @torch.no_grad()
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
         """The drafter's one pass; the laws of the first slot."""
-        turns = [Turn(request, self.drafter._num_tokens(request)) for request in requests]
+        turns = [Turn(request, self._num_slots(request)) for request in requests]
         going = [turn for turn in turns if not turn.is_done]
         self._blocks = {}
         if not going:
@@ -81,6 +106,9 @@ class BlockSource(DrafterSource["BlockDrafter"]):
     def laws_after(self, trees: Sequence[Growing], num_new: Sequence[int]) -> list[list[Law | None]]:
         """The slots after the nodes, those of one depth together; None beyond the block."""
         found: list[list[Law | None]] = [[None] * num for num in num_new]
+        for tree, num in zip(trees, num_new, strict=True):
+            if (reach := self._reaches.get(tree.request.slot)) is not None:
+                reach.asked(2 + int(tree.depths[tree.trunk[-num:]].max()))
         by_slot: defaultdict[int, list[tuple[int, int, Turn]]] = defaultdict(list)
         for index, (tree, num) in enumerate(zip(trees, num_new, strict=True)):
             block = self._blocks[tree.request.slot]
@@ -103,6 +131,18 @@ class BlockSource(DrafterSource["BlockDrafter"]):
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Forgets the blocks."""
         self._blocks = {}
+
+    def release(self, slot: int) -> None:
+        """Forgets the slot's request."""
+        super().release(slot)
+        self._reaches.pop(slot, None)
+
+    def _num_slots(self, request: DraftRequest) -> int:
+        """How many slots a draft gets: of a request that asks what growing is worth as many as its drafts go deep."""
+        most = self.drafter._num_tokens(request)
+        if request.anticipating is None or most == 0:
+            return most
+        return min(most, self._reaches.setdefault(request.slot, _Reach(most)).next())
 
     def _lists(self, turn: Turn, logits: torch.Tensor) -> ShortLists | None:
         """logits [n, V]: of the turn's slots. None where a node's law is more than its slot's and its token's."""

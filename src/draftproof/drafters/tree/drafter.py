@@ -34,6 +34,7 @@ from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_lo
 from draftproof.drafters.tree.source import LawSource
 from draftproof.drafters.tree.survival import NUM_CHILDREN, Offspring, Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
+from draftproof.drafters.tree.worth import Worth
 
 COUNTS: Final = (1, 2, 4, 8, 16)
 """Of how many more nodes it is asked what they would bring; what lies between two of these is on a line."""
@@ -51,6 +52,7 @@ class TreeDrafter:
         self._survival: defaultdict[Shares, Survival] = defaultdict(Survival)
         self._offspring: defaultdict[Shares, Offspring] = defaultdict(Offspring)
         self._drafted: dict[int, _Drafted] = {}
+        self._worth: defaultdict[int, Worth] = defaultdict(Worth)
 
     @property
     def proposes_without_confidence(self) -> bool:
@@ -93,6 +95,7 @@ class TreeDrafter:
         self.shares.release(slot)
         self._scores.pop(slot, None)
         self._drafted.pop(slot, None)
+        self._worth.pop(slot, None)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """As the source's."""
@@ -130,13 +133,21 @@ class TreeDrafter:
                 self._settle_round(tree, nodes, seconds)
 
     def _next_nodes(self, tree: Growing, round_index: int) -> list[int]:
-        """What the builder would expand, as far as that pays."""
+        """What the builder would expand, as far as that pays, which is asked where earlier answers don't tell."""
         anticipating = tree.request.anticipating
         nodes = [] if tree.is_done else self.builder.next_nodes(tree, round_index)
+        if nodes and anticipating is not None and anticipating.is_probe:
+            nodes = []
         if nodes and anticipating is not None:
             nodes.sort(key=tree.log_weights.__getitem__, reverse=True)
-            survival = self._survivals(tree, tree.log_weights[nodes])
-            nodes = nodes[: anticipating.num_expanded(self._gains(tree, anticipating, nodes, survival))]
+            survival, worth = self._survivals(tree, tree.log_weights[nodes]), self._worth[tree.request.slot]
+            if round_index == 0:
+                worth.fade()
+            num_worth = worth.known(survival)
+            if num_worth is None:
+                num_worth = anticipating.num_expanded(self._gains(tree, anticipating, nodes, survival))
+                worth.learn(survival, num_worth)
+            nodes = nodes[:num_worth]
             tree.is_done = not nodes
         return nodes
 
