@@ -383,7 +383,7 @@ def test_a_probe_is_as_long_as_is_cheap_and_is_not_grown():
             policy.observe(asked, 0, None)
             policy.observe_cost(1 + asked, PLAIN_SECONDS * (1 + slope * asked))
         asked = next(filter(None, (policy.num_tokens(None) for _ in range(200))))
-        assert asked == most and policy.num_expanded(np.array([5.0])) == 0
+        assert asked == most and policy.is_probe
         assert policy.num_worth(np.zeros(asked)) == asked
 
 

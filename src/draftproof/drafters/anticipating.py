@@ -105,9 +105,7 @@ class CuttingNodes(AutoNodes):
         return best
 
     def num_expanded(self, gains: NDArray[np.float64]) -> int:
-        """See `Anticipating`. A probe is not grown: whether the first token is guessed says enough."""
-        if self._probed:
-            return 0
+        """See `Anticipating`."""
         values = np.cumsum(gains) - self._priced(len(gains)).rounds[: len(gains)]
         best = int(values.argmax())
         return best + 1 if values[best] > 0 else 0

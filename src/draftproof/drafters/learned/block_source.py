@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 LESS: Final = 0.25
+"""Slots."""
 
 
 @dataclass(slots=True)
