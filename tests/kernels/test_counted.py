@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftproof.kernels import DraftLaws, Requests
+from draftproof.kernels import DraftLaws, Requests, counted
 from draftproof.kernels.counted import fits, shape_of
 from draftproof.kernels.launch import Plan
 from draftproof.kernels.nvrtc import available, image_of
@@ -72,3 +72,15 @@ def test_it_is_taken_where_top_p_alone_asks_for_bounds() -> None:
     assert CountedLaws.pays(alone, 16, settles=True) and not CountedLaws.pays(alone, 17, settles=True)
     assert CountedLaws.pays(alone, 512, settles=False) and CountedLaws.pays(both, 512, settles=True)
     assert not CountedLaws.pays(listed, 16, settles=False)
+
+
+def test_a_source_that_does_not_compile_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> None:
+        raise RuntimeError("ratio.cu doesn't compile for sm_90: no such thing")
+
+    logits = torch.zeros(4, 16_384, dtype=torch.bfloat16)
+    monkeypatch.setattr(counted, "available", lambda device: True)
+    monkeypatch.setattr(counted, "processors_of", lambda device: 132)
+    monkeypatch.setattr(counted, "compiled", refused)
+    with pytest.warns(RuntimeWarning, match="Triton's kernels are taken.*no such thing"):
+        assert CountedLaws.of(Plan.of(logits, 16_384), logits, DraftLaws.point_masses()) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import Any, Final
 
 import torch
@@ -23,7 +24,8 @@ _ROUNDS: Final = 31  # as cuda/ties.cuh allows
 def counted_kernel(
     source: str, name: str, plan: Plan, logits: torch.Tensor, draft: torch.Tensor | None, draft_size: int
 ) -> tuple[Kernel, int] | None:
-    """(the kernel, how many programs it needs) for the rows of `plan`, or None for rows that it isn't made for.
+    """(the kernel, how many programs it needs) for the rows of `plan`, or None for rows that it isn't made for, and,
+    with a warning, where its source doesn't compile.
 
     draft: the draft's logits, None where none are read. draft_size: its vocabulary.
     """
@@ -39,7 +41,14 @@ def counted_kernel(
     resident = 2 if threads == 512 and 2 * (shared + _BESIDE) <= _PROCESSOR else 1
     defined = {"V": plan.vocab_size, "DRAFT_V": size, "TILES": plan.tiles, "LAW": int(draft is not None),
                "CLUSTER": cluster, "THREADS": threads, "RESIDENT": resident}  # fmt: skip
-    return compiled(source, name, logits.device, threads, shared, tuple(defined.items())), plan.num_rows * cluster
+    try:
+        kernel = compiled(source, name, logits.device, threads, shared, tuple(defined.items()))
+    except RuntimeError as error:
+        warnings.warn(
+            f"Triton's kernels are taken, which are slower under top-p: {error}", RuntimeWarning, stacklevel=2
+        )
+        return None
+    return kernel, plan.num_rows * cluster
 
 
 def shape_of(num_rows: int, vocab_size: int, num_processors: int) -> tuple[int, int, int] | None:
