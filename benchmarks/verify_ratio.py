@@ -1,12 +1,13 @@
 """`rejection`, `block` and `target_probs` on a GPU against the time of one read of the logits.
 
 Run: PYTHONPATH=src python -m benchmarks.verify_ratio [--out FILE.json] [--shapes 64x15x151936] [--filters none top-p]
-[--temperature 0.3]
+[--temperature 0.3] [--triton]
 
 Work: from bf16 logits [B (γ + 1), V], T = 0.8 (or `--temperature`) and the named filters, and a dense draft law (bf16
 logits [B γ, V]: the target's plus normal noise of standard deviation 0.5, tokens drawn from them) or point masses, to
 emitted tokens. Logits and times as in `benchmarks.verify`. Floor: both laws' logits read once, at this run's copy
 bandwidth.
+--triton times Triton's launches where CUDA C++ would take their place (kernels/cuda).
 Refuses to run while the kernels accept or emit anything else than the reference of this file does, in float64.
 """
 
@@ -45,6 +46,7 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="+", default=SHAPES, help="requests x draft length x vocabulary")
     parser.add_argument("--filters", nargs="+", default=NAMES, choices=list(FILTERS))
     parser.add_argument("--temperature", type=float, default=0.8, help="of targets and drafts, above 0")
+    parser.add_argument("--triton", action="store_true", help="no launches in CUDA C++")
     parser.add_argument("--out", type=Path, default=Path("out/verify_ratio.json"))
     options = parser.parse_args()
     if not 0 < options.temperature < float("inf"):
@@ -60,6 +62,7 @@ def main() -> int:
         "draftproof": draftproof.__version__,
         "copy_bytes_per_second": bandwidth,
         "temperature": options.temperature,
+        "triton_alone": options.triton,
         "rows": [],
     }
     print(f"{found['device']}, copy {bandwidth / 1e12:.2f} TB/s")
@@ -78,6 +81,8 @@ def main() -> int:
                 for operation in ("rejection", "block"):
                     block = operation == "block"
                     kernel = RatioKernel(logits, law, rows, vocab_size, block=block)
+                    if options.triton:
+                        kernel._counted = None
                     wrong = num_wrong(kernel, logits, law, rows, requests, vocab_size, block)
                     if wrong:
                         print(f"{shape} {name} {what} {operation}: {wrong} requests are wrong: not timed")
@@ -85,9 +90,11 @@ def main() -> int:
                     us = graph_us(partial(kernel, logits, law, rows, requests), flush)
                     accepted = kernel(logits, law, rows, requests).num_accepted.float().mean().item()
                     report(found, shape, name, f"{operation} {what}", us, floor_us, accepted)
-            if num_requests <= 8:
+            if num_requests <= 32:
                 out = torch.empty(logits.shape, dtype=torch.float32, device="cuda")
                 writer = TargetProbsKernel(logits, rows, vocab_size)
+                if options.triton:
+                    writer._counted = None
                 writer(logits, rows, requests, out)
                 without = replace(params, top_p=1.0)
                 wider = Requests.of([without] * num_requests, range(num_requests), device="cuda")
