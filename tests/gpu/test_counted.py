@@ -93,7 +93,7 @@ def test_bad_rows_are_faults() -> None:
 @pytest.mark.parametrize("kind", ["logits", "point"])
 @pytest.mark.parametrize("count", [2, 8, 40])
 def test_verdicts_are_the_references_and_those_of_the_other_launches(kind: str, count: int) -> None:
-    """All parameters mixed, greedy drafts among them, by one to four programs of other sizes a row."""
+    """All parameters mixed, greedy drafts among them, by eight programs a row and by two."""
     kinds = [*KINDS, BOTH, THREE]
     params = [kinds[index % len(kinds)] for index in range(1, count + 1)]
     logits, draft_logits, tokens = drafted(count, VOCAB_SIZE, torch.bfloat16)

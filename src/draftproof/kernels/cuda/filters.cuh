@@ -207,7 +207,7 @@ __device__ __forceinline__ Bound bound_of(const uint4* row, u32* counts, u32 ran
     }
     if (filters.top_p < 1.0) {
         const u64 goal = goal_of(bound.units, filters.top_p);
-            if (reaches<false>(goal, slots, ahead, first, place)) {
+        if (reaches<false>(goal, slots, ahead, first, place)) {
             Bound found = {place.z, 0, 0, 0};
             place_last(found, goal, place.before, place.unit, place.count, [&](u32 other) {
                 uint2 word;
@@ -219,7 +219,7 @@ __device__ __forceinline__ Bound bound_of(const uint4* row, u32* counts, u32 ran
             tell_all(&shares.last.holder, found.holder);
             tell_all(&shares.last.place, found.place);
         }
-            cluster_sync();
+        cluster_sync();
         bound = shares.last;
     }
     if (bound.z == 0.0f && has_tiny(row, rank, shares, 1)) {
