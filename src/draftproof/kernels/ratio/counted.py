@@ -55,7 +55,8 @@ class CountedLaws:
         residual_masses: tuple[torch.Tensor, ...],
         num_ended: torch.Tensor,
     ) -> None:
-        """Launches it. tile_max: [rows, tiles] float32. row_state, node_state, residual_masses, num_ended: as ratio/device/measure.py writes them."""
+        """Launches it. tile_max: [rows, tiles] float32. row_state, node_state, residual_masses, num_ended: as
+        ratio/device/measure.py writes them."""
         values = logits if draft.values is None else draft.values
         temperature = requests.temperature if draft.temperature is None else draft.temperature
         faults, states, z_bounds, id_bounds, largest, _, masses, _ = row_state
