@@ -30,13 +30,12 @@ import transformers
 from transformers.cache_utils import DynamicCache
 
 from draftproof.targets.base import ScoreRequest
-from draftproof.targets.cpu_linear import can_pack
 from draftproof.targets.dtype import can_halve
 from draftproof.targets.embedded import embedded_folder
 from draftproof.targets.fused import fuse_projections
 from draftproof.targets.half_linear import HalfLinear, round_weights
 from draftproof.targets.hf import HFTarget
-from draftproof.targets.products import pack_linears
+from draftproof.targets.products import pack_linears, product_kind
 from draftproof.targets.shapes import FixedShapes, Shapes
 
 FIXED_WIDTH = 16
@@ -86,10 +85,11 @@ def variants(folder: str, dtype: torch.dtype, device: torch.device, context: lis
     steps: dict[str, Any] = {"transformers": transformers_step(load(), context)}
     plain = HFTarget(load())
     steps["exact shapes"] = our_step(plain, context)
-    model, suffix = load(), ", packed" if can_pack(dtype, device) else ""
-    if suffix:
-        fuse_projections(model)
-        pack_linears(model)
+    model, product = load(), product_kind(dtype, device, invariant=True, halves=False)
+    suffix = "" if product is None else ", packed"
+    if product is not None:
+        fuse_projections(model, product)
+        pack_linears(model, product)
     ours = HFTarget(model, invariant=True)
 
     if dtype == torch.float32 and can_halve(device):

@@ -22,6 +22,7 @@ from draftproof.targets.half_linear import has_halves
 from draftproof.targets.key_order import attention_agrees, moves_blocks, spreads
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
+from draftproof.targets.native.attention import fits
 from draftproof.targets.recurrent.functions import install
 from draftproof.targets.runner import Runner
 from draftproof.targets.shapes import KEY_STEP, ExactShapes, Shapes
@@ -70,6 +71,7 @@ class DrivenModel:
             static = False
         self._is_static = self._runner.packs and (self.device.type == "cuda" if static is None else static)
         self._runner.lean = LeanDecoder.of(model, self._operations) if self._runner.packs else None
+        self._runner.attends_by_row = self._runner.packs and not self._is_static and fits(self._layers, self._num_heads)
 
     def _reset(self, columns: int, *, captures: bool = False) -> None:
         cache = SlotCache(
@@ -126,6 +128,11 @@ class DrivenModel:
         return not self._runner.packs or self.is_static or attention_agrees(self._layers, self._num_heads, query_step)
 
     @property
+    def attends_by_row(self) -> bool:
+        """Whether attention adds up what a query sees in one order, whatever else is computed (`native/`)."""
+        return self._runner.packs and self._runner.attends_by_row
+
+    @property
     def _num_heads(self) -> int:
         return int(getattr(self.model.config.get_text_config(decoder=True), "num_attention_heads", 0) or 0)
 
@@ -137,7 +144,7 @@ class DrivenModel:
 
     def keep_branches_in_place(self, wanted: bool) -> None:
         """On a CPU alone. What `key_order.py` finds is asked once for each length of keys."""
-        possible = self.device.type == "cpu" and self._runner.packs and not self.is_static
+        possible = self.device.type == "cpu" and self._runner.packs and not self.is_static and not self.attends_by_row
         self._runner.rooms = self._rooms if wanted and possible else None
 
     @cached_property

@@ -4,9 +4,11 @@ Floating-point sums depend on their order, and kernels choose the order by the s
 same token scored alone and scored as the third of nine rows gets logits that differ in the last bits, and now and
 then another token wins. Under `invariant` the shape that matters to a token is a function of its position alone:
 keys are read in steps of `KEY_STEP` columns, masked beyond the token (with one more where branches of trees would find
-no columns else, `branches.py`), and of the two policies below the first that
+no columns else, `branches.py`), or kernels add them up one after another; of the policies below the first that
 holds on this machine is taken.
 
+- `RowShapes`: where attention adds up keys in their order (`native/`), forwards have as many tokens and keys as there
+  are.
 - `StepShapes`: forwards keep their own width; only the queries of attention are padded, by a few, and forwards of
   fewer tokens than the linear layers need to sum in one order: none where they do so for any number of rows, as
   oneDNN's packed kernels do (`cpu_linear.py`), two where a single row has a kernel of its own; or four, where that is
@@ -32,7 +34,7 @@ import torch
 from draftproof.errors import UnsupportedModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.pointwise import Recorded, pointwise_agrees
-from draftproof.targets.shapes import KEY_STEP, QUERY_STEPS, FixedShapes, Shapes, StepShapes
+from draftproof.targets.shapes import KEY_STEP, QUERY_STEPS, FixedShapes, RowShapes, Shapes, StepShapes
 from draftproof.targets.support import num_shards
 
 if TYPE_CHECKING:
@@ -77,8 +79,14 @@ def policies(target: HFTarget, width: int) -> Iterator[Shapes]:
     """
     if not target.is_static and num_shards(target.model) == 1:
         least, most = target.row_window()
-        step = next((step for step in QUERY_STEPS if target.attention_agrees(step)), None)
-        if least <= MOST_PADDED and (most is None or most >= width) and step is not None:
+        fits = least <= MOST_PADDED and (most is None or most >= width)
+        if target.attends_by_row:
+            step = None
+            if fits:
+                yield RowShapes(least, most)
+        else:
+            step = next((step for step in QUERY_STEPS if target.attention_agrees(step)), None)
+        if fits and step is not None:
             yield StepShapes(_cheapest(target, least, most), step, most, spare_from=target.spare_from())
     for candidate in dict.fromkeys((width, 16 * -(-width // 16), 32 * -(-width // 32))):
         yield FixedShapes(candidate)

@@ -20,6 +20,7 @@ from draftproof.targets.branches import Branches, Rooms, branch_mask, branches_o
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
 from draftproof.targets.masks import additive_mask
+from draftproof.targets.native.attention import RowAttention
 from draftproof.targets.packing import Segment, grouped, segments_of
 from draftproof.targets.paths import CopiedKeys, path_mask, paths_of
 from draftproof.targets.shapes import Shapes, padded_queries
@@ -51,7 +52,8 @@ class PackedForward:
 
     requests: each on its own slot, whose room in the cache has been reserved. num_padding: tokens that are appended
     to the forward alone, to give it a fixed size; they are neither written nor read. rooms: for trees in place; None
-    where trees get copies of their keys. branches: by slot, of trees that are in place.
+    where trees get copies of their keys. branches: by slot, of trees that are in place. by_row: attention is
+    `RowAttention`, for which there is nothing to be grouped, placed or copied.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class PackedForward:
         requests: Sequence[ScoreRequest],
         num_padding: int = 0,
         rooms: Rooms | None = None,
+        *,
+        by_row: bool = False,
     ) -> None:
         self._cache, self._layers, self._shapes = cache, layers, shapes
         self._device = layers.shapes[0].device
@@ -72,11 +76,16 @@ class PackedForward:
         self._layer = 0
         self._turning: Turning | None = None
         offsets = cache.extents.offsets
+        self.branches: dict[int, Branches] = {}
+        self._rows: RowAttention | None = None
+        if by_row:
+            self._prepare_writing(requests, starts)
+            self._rows = RowAttention(cache, requests, starts, self.num_tokens)
+            return
         segments = segments_of(requests, starts, shapes)
         trees = {
             segment.slot: segment for segment in segments if segment.nodes is not None and segment.nodes.start == 0
         }
-        self.branches: dict[int, Branches] = {}
         if rooms is not None and shapes.num_tokens is None:
             self.branches = dict(self._place_trees(trees, rooms))
         self._prepare_writing(requests, starts)
@@ -260,6 +269,8 @@ class PackedForward:
 
     def _attend(self, layer: int, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
         """query [tokens, heads, dim] to [tokens, heads · value dim]."""
+        if self._rows is not None:
+            return self._rows(layer, query, scale, dropout)
         window = self._layers.layer_windows[layer]
         outputs = []
         for call in self._calls:

@@ -13,10 +13,12 @@ from torch import nn
 
 from draftproof.targets.cpu_linear import PackedLinear, should_pack
 from draftproof.targets.half_linear import HalfLinear
+from draftproof.targets.native import compiled
+from draftproof.targets.streamed_linear import StreamedLinear
 
 Made = TypeVar("Made")
-Product = type[PackedLinear] | type[HalfLinear]
-PRODUCTS: Final[tuple[Product, ...]] = (PackedLinear, HalfLinear)
+Product = type[PackedLinear] | type[HalfLinear] | type[StreamedLinear]
+PRODUCTS: Final[tuple[Product, ...]] = (PackedLinear, HalfLinear, StreamedLinear)
 """Layers over weights in a kernel's own layout. Each has `dtype`, of inputs and outputs, and `dense_weight()`."""
 
 
@@ -24,6 +26,8 @@ def product_kind(dtype: torch.dtype, device: torch.device, *, invariant: bool, h
     """None where the model's own layers are as fast. halves: weights are kept in float16."""
     if halves:
         return HalfLinear
+    if dtype == torch.bfloat16 and device.type == "cpu" and compiled.available():
+        return StreamedLinear
     return PackedLinear if should_pack(dtype, device, invariant) else None
 
 

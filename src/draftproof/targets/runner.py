@@ -48,6 +48,7 @@ class Runner:
         self.lean: LeanDecoder | None = None
         self.taps: TapStore | None = None
         self.rooms: Rooms | None = None
+        self.attends_by_row = False
         has_attention = any(shape.heads for shape in layers.shapes)
         self.packs: bool = not has_attention or model.config._attn_implementation == attention.NAME
         self._keeps_rows = "logits_to_keep" in inspect.signature(model.forward).parameters
@@ -121,7 +122,9 @@ class Runner:
     def _run_packed(self, cache: SlotCache, requests: Sequence[ScoreRequest], shapes: Shapes) -> Run:
         num_tokens = sum(len(request.token_ids) for request in requests)
         num_padding = max((shapes.num_tokens or shapes.min_tokens) - num_tokens, 0)
-        forward = PackedForward(cache, self._layers, shapes, requests, num_padding, self.rooms)
+        forward = PackedForward(
+            cache, self._layers, shapes, requests, num_padding, self.rooms, by_row=self.attends_by_row
+        )
         ids = [token_id for request in requests for token_id in request.token_ids]
         positions = [
             position

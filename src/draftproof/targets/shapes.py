@@ -1,7 +1,8 @@
 """Which shapes a target's forwards have.
 
-`ExactShapes` uses what is needed. `StepShapes` and `FixedShapes` serve invariant execution (`invariant.py`): what a
-token reads is a function of its position alone.
+`ExactShapes` uses what is needed. The others serve invariant execution (`invariant.py`): `RowShapes` where kernels sum
+in one order whatever is computed beside; with `StepShapes` and `FixedShapes` what a token reads is a function of its
+position alone.
 """
 
 from __future__ import annotations
@@ -51,10 +52,32 @@ class Shapes(Protocol):
 class ExactShapes:
     """As many tokens and keys as there are."""
 
-    name, num_tokens, min_tokens, most_tokens, query_step = "exact shapes", None, 1, None, 0
+    name, num_tokens, min_tokens, query_step = "exact shapes", None, 1, 0
+
+    @property
+    def most_tokens(self) -> int | None:
+        return None
 
     def key_length(self, position: int) -> None:
         return None
+
+
+def _named(min_tokens: int, most_tokens: int | None) -> str:
+    if most_tokens is not None:
+        return f" and forwards of {min_tokens} to {most_tokens} tokens"
+    return f" and forwards of {min_tokens} tokens or more" if min_tokens > 1 else ""
+
+
+class RowShapes(ExactShapes):
+    """As many keys as there are, and as many tokens, `min_tokens` at least and `most_tokens` at most."""
+
+    def __init__(self, min_tokens: int = 1, most_tokens: int | None = None) -> None:
+        self.name = "rows by themselves" + _named(min_tokens, most_tokens)
+        self.min_tokens, self._most_tokens = min_tokens, most_tokens
+
+    @property
+    def most_tokens(self) -> int | None:
+        return self._most_tokens
 
 
 class StepShapes:
@@ -72,11 +95,7 @@ class StepShapes:
         *,
         spare_from: int | None = None,
     ) -> None:
-        self.name, self.query_step = "key steps", query_step
-        if most_tokens is not None:
-            self.name += f" and forwards of {min_tokens} to {most_tokens} tokens"
-        elif min_tokens > 1:
-            self.name += f" and forwards of {min_tokens} tokens or more"
+        self.name, self.query_step = "key steps" + _named(min_tokens, most_tokens), query_step
         self.num_tokens: int | None = None
         self.min_tokens, self.most_tokens, self.spare_from = min_tokens, most_tokens, spare_from
 
