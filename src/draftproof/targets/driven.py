@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import cache, cached_property, partial
 from typing import Any
 
+import torch
+
 from draftproof.errors import ParameterError, UnsupportedModelError
 from draftproof.targets import attention
 from draftproof.targets.branches import Room, find_rooms, num_branches
@@ -22,7 +24,9 @@ from draftproof.targets.half_linear import has_halves
 from draftproof.targets.key_order import attention_agrees, moves_blocks, spreads
 from draftproof.targets.layers import Layers, inspect_layers
 from draftproof.targets.lean import LeanDecoder
+from draftproof.targets.native import compiled
 from draftproof.targets.native.attention import fits
+from draftproof.targets.native.operations import NativeOperations
 from draftproof.targets.recurrent.functions import install
 from draftproof.targets.runner import Runner
 from draftproof.targets.shapes import KEY_STEP, ExactShapes, Shapes
@@ -58,7 +62,8 @@ class DrivenModel:
         self._runner = Runner(model, self._layers, cache_argument, self.max_model_len)
         self.taps: TapStore | None = None
         self.shapes: Shapes = ExactShapes()
-        self._operations = operations_for(self.device)
+        is_native = self.device.type == "cpu" and self.dtype == torch.bfloat16 and compiled.available()
+        self._operations = NativeOperations() if is_native else operations_for(self.device)
         if self.is_recurrent:
             install(model, has_states=any(shape.state is not None for shape in self._layers.recurrent.values()))
             if not self._runner.packs:

@@ -53,6 +53,11 @@ class TableSource:
             for tree, num in zip(trees, num_new, strict=True)
         ]
 
+    def grown(self, request, law, scores, max_depth, least):
+        return None
+
+    def went_down(self, slot, depth): ...
+
     def end_of_round(self, requests): ...
 
     def observe(self, slot, context_ids, verdict): ...

@@ -7,6 +7,7 @@ import pytest
 
 from draftproof.core import ROOT
 from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned import block_source
 from draftproof.drafters.learned.block_source import BlockSource
 from draftproof.drafters.learned.chain_source import ChainSource
 from draftproof.drafters.learned.load import load_block_drafter, load_chain_drafter
@@ -117,6 +118,7 @@ def test_a_request_that_asks_what_is_worth_it_gets_as_many_slots_as_its_drafts_g
         return block_hidden(requests, given)
 
     monkeypatch.setattr(drafter, "block_hidden", recorded)
+    monkeypatch.setattr(block_source, "growing", lambda: None)
     trees = TreeDrafter(source_of(drafter), BestFirst(8, 2, num_children=1), Shares(0.0))
     asking = replace(request, anticipating=Told())
     for _ in range(40):

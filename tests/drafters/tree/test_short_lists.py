@@ -11,7 +11,7 @@ import torch
 
 from draftproof.core import ROOT, Key, PointMass, Purpose
 from draftproof.drafters.base import DraftRequest
-from draftproof.drafters.learned import short_lists
+from draftproof.drafters.learned import block_source, short_lists
 from draftproof.drafters.learned.eight_bit import EightBitLinear
 from draftproof.drafters.learned.load import load_block_drafter
 from draftproof.drafters.learned.markov import MarkovHead
@@ -238,8 +238,9 @@ def test_where_a_law_is_more_than_a_softmax_there_are_no_lists(tmp_path, params:
     assert source._blocks[0].lists is None and law is not None
 
 
-def test_laws_that_are_more_than_ranks_are_whole(tmp_path) -> None:
+def test_laws_that_are_more_than_ranks_are_whole(tmp_path, monkeypatch) -> None:
     """A builder of drawn siblings doesn't look; one that ranks does, at its tree's positions."""
+    monkeypatch.setattr(block_source, "growing", lambda: None)
     drafter, request = made(tmp_path)
     assert source_of(drafter).look is None
     source = source_of(drafter)

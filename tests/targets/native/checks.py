@@ -11,6 +11,9 @@ import torch
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.native import compiled
 from draftproof.targets.native.attention import RowAttention
+from draftproof.targets.native.operations import NativeOperations
+from draftproof.targets.norms import Norm
+from draftproof.targets.static.operations import TorchOperations
 from draftproof.targets.streamed_linear import StreamedLinear
 
 needs_native = pytest.mark.skipif(
@@ -37,6 +40,39 @@ def check_product(num_outputs: int, num_inputs: int, *, biased: bool, most_rows:
     for num_rows in (0, 1, 2, 3, 7, 15, 16, 17, 27, 28, 29, 56, 57, 89):
         assert torch.equal(layer(features[:num_rows]), found[:num_rows]), num_rows
     assert torch.equal(layer(features[10:].view(2, 5, -1, num_inputs)).flatten(0, 2), found[10:])
+
+
+def check_norm(width: int) -> None:
+    """Added up in place, and normed within a rounding of float64; the same for a row by itself."""
+    norm, operations = Norm((random(width, seed=7).abs() + 0.5).bfloat16(), 1e-2), NativeOperations()
+    for added in (None, random(40, width, seed=8)):
+        before = 3 * random(40, width)
+        residual = before.clone()
+        out = operations.add_norm(residual, added, norm)
+        assert torch.equal(residual, before if added is None else before + added)
+        wide = residual.double()
+        exact = wide / (wide.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt() * norm.weight.double()
+        assert ((out.double() - exact).abs() <= 2**-8 * exact.abs() * (1 + 1e-4)).all()
+        for row in (0, 17, 39):
+            own = before[row : row + 1].clone()
+            again = operations.add_norm(own, None if added is None else added[row : row + 1], norm)
+            assert torch.equal(again[0], out[row]) and torch.equal(own[0], residual[row])
+
+
+def check_gate(width: int) -> None:
+    """Within a rounding of float64 from silu that is rounded first, also where exponentials are none or infinite."""
+    joined, operations = 8 * random(40, 2 * width), NativeOperations()
+    joined[3, :4] = torch.tensor([200.0, -200.0, 0.0, 3e36])
+    joined[4, 0], joined[5, width] = float("nan"), float("nan")
+    out = operations.gate(joined)
+    gate, up = joined.double().chunk(2, dim=-1)
+    exact = (gate * torch.sigmoid(gate)) * up
+    assert out[4, 0].isnan() and out[5, 0].isnan() and out.isnan().sum() == 2
+    found, wanted = out.double().nan_to_num(), exact.nan_to_num()
+    assert ((found - wanted).abs() <= 2**-7 * wanted.abs() + 1e-37).all() and out[3, 1] == 0
+    assert (out != TorchOperations().gate(joined)).float().mean() < 0.01
+    for row in (0, 17, 39):
+        assert torch.equal(operations.gate(joined[row : row + 1])[0], out[row])
 
 
 def cached(kv_heads: int, dim: int, num_columns: int, offsets: list[int]) -> Any:

@@ -21,15 +21,21 @@ from draftproof.targets.native import attention as row_attention
 from draftproof.targets.native import compiled
 from draftproof.targets.native.attention import RowAttention
 from draftproof.targets.native.attention_ir import attention_ir
+from draftproof.targets.native.operations import NativeOperations
+from draftproof.targets.native.pointwise_ir import pointwise_ir
 from draftproof.targets.native.product_ir import product_ir
+from draftproof.targets.norms import Norm
 from draftproof.targets.products import pack_linears, product_kind
 from draftproof.targets.shapes import FixedShapes, RowShapes
+from draftproof.targets.static.operations import TorchOperations
 from draftproof.targets.streamed_linear import StreamedLinear
 from tests.targets.models import plain_logits, random_ids, score_one, tiny_model
 from tests.targets.native.checks import (
     cached,
     check_attention,
     check_exponential,
+    check_gate,
+    check_norm,
     check_product,
     check_scores,
     needs_native,
@@ -94,6 +100,27 @@ def test_weights_are_a_softmax() -> None:
 
 
 @needs_native
+@pytest.mark.parametrize("width", [16, 576, 1536])
+def test_what_lies_between_products(width: int) -> None:
+    check_norm(width)
+    check_gate(width)
+
+
+@needs_native
+def test_other_rows_are_left_to_pytorch() -> None:
+    """Widths of no whole vectors, other dtypes, and what isn't contiguous."""
+    native, pytorch = NativeOperations(), TorchOperations()
+    for joined in (random(3, 20), random(3, 64).float(), random(64, 3).T, random(0, 32)):
+        assert torch.equal(native.gate(joined), pytorch.gate(joined))
+    for states in (random(3, 24), random(3, 32).float(), random(32, 3).T):
+        norm = Norm(torch.ones(states.shape[1], dtype=states.dtype), 1e-5)
+        ours, others = states.clone(), states.clone()
+        added = random(*states.shape, seed=4).to(states.dtype)
+        assert torch.equal(native.add_norm(ours, added, norm), pytorch.add_norm(others, added, norm))
+        assert torch.equal(ours, others)
+
+
+@needs_native
 def test_attention_has_no_dropout() -> None:
     attend = RowAttention(cached(1, 16, 16, [0]), [ScoreRequest(0, (0,))], [3], 1)
     with pytest.raises(ModelError, match="dropout"):
@@ -102,6 +129,11 @@ def test_attention_has_no_dropout() -> None:
 
 def check_products() -> None:
     check_product(40, 576, biased=True)
+
+
+def check_pointwise() -> None:
+    check_norm(576)
+    check_gate(576)
 
 
 def check_attentions() -> None:
@@ -137,6 +169,21 @@ ATTENTION_FAULTS = {
     "other columns": ("%c.off = mul i64 %column, 128", "%c.off = mul i64 %column, 126"),
 }  # fmt: skip
 
+POINTWISE_FAULTS = {
+    "nothing is added": ("%adds = icmp ne ptr %added, null", "%adds = icmp eq ptr %added, %residual"),
+    "the sum isn't rounded": ("phi <16 x float> [%x, %squares], [%xa.again, %adding]",
+                              "phi <16 x float> [%x, %squares], [%x, %adding]"),
+    "no eps": ("%above = fadd float %mean, %eps", "%above = fadd float %mean, 0.0"),
+    "a norm of sums": ("fdiv float %total, %size", "fadd float %total, 0.0"),
+    "no weight": ("fmul <16 x float> %normed, %w", "fmul <16 x float> %normed, %scale"),
+    "the gate by itself": ("fmul <16 x float> %silu.again, %u", "fmul <16 x float> %silu.again, %ones"),
+    "silu that isn't rounded": ("fmul <16 x float> %silu.again, %u", "fmul <16 x float> %silu, %u"),
+    "no bound of exponents": ("fcmp ogt <16 x float> %power.any, %most", "fcmp ogt <16 x float> %most, %most"),
+}  # fmt: skip
+
+
+FAULTS = {"product_ir": PRODUCT_FAULTS, "attention_ir": ATTENTION_FAULTS, "pointwise_ir": POINTWISE_FAULTS}
+
 
 @pytest.fixture
 def two_threads() -> Iterator[None]:
@@ -149,20 +196,23 @@ def two_threads() -> Iterator[None]:
 def clear() -> None:
     compiled.product.cache_clear()
     compiled.attention.cache_clear()
+    compiled.pointwise.cache_clear()
 
 
 @needs_native
-@pytest.mark.parametrize("name", [*PRODUCT_FAULTS, *ATTENTION_FAULTS])
-def test_faults_in_the_machine_code_show(monkeypatch, two_threads, name: str) -> None:
-    faults = {**PRODUCT_FAULTS, **ATTENTION_FAULTS}
-    for kind, text in (("product_ir", product_ir), ("attention_ir", attention_ir)):
-        monkeypatch.setattr(compiled, kind, partial(_changed, text, faults[name]))
-    changed = (product_ir(288), attention_ir(3, 3, 64))[name in ATTENTION_FAULTS]
-    assert faults[name][0] in changed
+@pytest.mark.parametrize("kind, name", [(kind, name) for kind, faults in FAULTS.items() for name in faults])
+def test_faults_in_the_machine_code_show(monkeypatch, two_threads, kind: str, name: str) -> None:
+    text, sizes, check = {
+        "product_ir": (product_ir, (288,), check_products),
+        "attention_ir": (attention_ir, (3, 3, 64), check_attentions),
+        "pointwise_ir": (pointwise_ir, (), check_pointwise),
+    }[kind]
+    assert FAULTS[kind][name][0] in text(*sizes)
+    monkeypatch.setattr(compiled, kind, partial(_changed, text, FAULTS[kind][name]))
     clear()
     try:
         with pytest.raises(AssertionError):
-            (check_attentions if name in ATTENTION_FAULTS else check_products)()
+            check()
     finally:
         clear()
 
@@ -184,6 +234,7 @@ def test_both_compile_for_any_processor_that_has_the_instructions(heads: tuple[i
     """Without what the machine at hand has besides."""
     assert "vdpbf16ps" in assembled(attention_ir(*heads))
     assert "vdpbf16ps" in assembled(product_ir(heads[2]))
+    assert "vcvtneps2bf16" in assembled(pointwise_ir())
 
 
 def assembled(text: str) -> str:

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import torch
 
-from draftproof.core import ROOT, Draft, Law
+from draftproof.core import ROOT, Draft, Law, Sparse
 from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.learned.grown import growing, noise_of
 from draftproof.drafters.learned.short_lists import Bias, ShortLists
 from draftproof.drafters.learned.turn import Turn
 from draftproof.drafters.tree.growing import Growing
-from draftproof.drafters.tree.source import DrafterSource
+from draftproof.drafters.tree.scores import NoiseScores
+from draftproof.drafters.tree.source import DrafterSource, Grown
 
 if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
@@ -73,6 +75,8 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         self._blocks: dict[int, _Block] = {}
         self._reaches: dict[int, _Reach] = {}
         self._bias: Bias | None = None
+        # Compiled, or found, before anything waits for it.
+        growing()
 
     @torch.no_grad()
     def root_laws(self, requests: Sequence[DraftRequest]) -> list[Law | None]:
@@ -108,8 +112,7 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         """The slots after the nodes, those of one depth together; None beyond the block."""
         found: list[list[Law | None]] = [[None] * num for num in num_new]
         for tree, num in zip(trees, num_new, strict=True):
-            if (reach := self._reaches.get(tree.request.slot)) is not None:
-                reach.asked(2 + int(tree.depths[tree.trunk[-num:]].max()))
+            self.went_down(tree.request.slot, 2 + int(tree.depths[tree.trunk[-num:]].max()))
         by_slot: defaultdict[int, list[tuple[int, int, Turn]]] = defaultdict(list)
         for index, (tree, num) in enumerate(zip(trees, num_new, strict=True)):
             block = self._blocks[tree.request.slot]
@@ -128,6 +131,19 @@ class BlockSource(DrafterSource["BlockDrafter"]):
             for (index, place, _), law in zip(asked, laws, strict=True):
                 found[index][place] = law
         return found
+
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
+        """Where there are lists, and numba."""
+        block, grow = self._blocks[request.slot], growing()
+        noise = None if grow is None else noise_of(scores, len(request.context_ids))
+        if block.lists is None or noise is None or not isinstance(law, Sparse):
+            return None
+        return Grown(*block.lists.grown(grow, noise, scores, request.num_tokens, max_depth, least, law))
+
+    def went_down(self, slot: int, depth: int) -> None:
+        """So many slots were of use."""
+        if (reach := self._reaches.get(slot)) is not None:
+            reach.asked(depth)
 
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """Forgets the blocks."""
@@ -156,7 +172,7 @@ class BlockSource(DrafterSource["BlockDrafter"]):
         ids = self.drafter.drawing.softmax_ids(turn, self.drafter.ends.vocab)
         if ids is None:
             return None
-        values = logits.float().cpu().numpy()
+        values = np.ascontiguousarray(logits.float().cpu().numpy())
         if values.shape[1] != len(ids) or not np.isfinite(values.max()):
             return None
         if self._bias is None:

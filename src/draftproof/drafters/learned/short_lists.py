@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from draftproof.core import Law, Sparse
 from draftproof.drafters.learned.markov import MarkovHead
-from draftproof.drafters.tree.scores import largest
+from draftproof.drafters.tree.scores import NoiseScores, largest
 
 LENGTH: Final = 128
 """Tokens of a list."""
@@ -44,6 +44,22 @@ class Bias:
         weight = product.weight.detach() if self._whole is None else product.dense_weight()
         self.rows = weight.float().cpu()
         """[D, rank]"""
+        self._scratch: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
+        self._host: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+
+    @property
+    def host(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """`rows`, and what a token [V, rank] is multiplied with them as."""
+        if self._host is None:
+            self._host = self.rows.numpy(), self._table.detach().float().cpu().numpy()
+        return self._host
+
+    def scratch(self, num_slots: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Memory of `grow`, used again by its next call."""
+        if self._scratch is None or len(self._scratch[1]) < num_slots:
+            size, rank = self.rows.shape
+            self._scratch = np.zeros(size + 1, dtype=np.int32), np.zeros((num_slots, LENGTH, rank), dtype=np.float32)
+        return self._scratch
 
     def of_all(self, token_id: int) -> NDArray[np.float32]:
         """[D] the bias after a token."""
@@ -87,7 +103,7 @@ class ShortLists:
         self._logits, self._ids, self._temperature, self._bias, self._powers = logits, ids, temperature, bias, powers
         self._lists: dict[int, _List] = {}
 
-    def root(self, token_id: int) -> Law:
+    def root(self, token_id: int) -> Sparse:
         """The law of the first slot, over all of the drafter's tokens within reach. token_id: the context's newest."""
         scores = self._logits[0] + self._bias.of_all(token_id)
         weights, likely = self._likely(scores)
@@ -104,6 +120,17 @@ class ShortLists:
         weights = np.exp(scores - most)
         totals = weights.sum(axis=1, keepdims=True) + np.float32(kept.rest) * np.exp(-most)
         return [Sparse(kept.ids, row) for row in weights / totals]
+
+    def grown(
+        self, grow: Any, noise: Any, scores: NoiseScores, budget: int, max_depth: int, least: float, root: Sparse
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """As grown_code.py's `grow`. root: what `root` has given."""
+        found: tuple[NDArray[np.int64], NDArray[np.float64]] = grow(
+            self._logits, self._ids, *self._bias.host, 1.0 / self._temperature, REACH,
+            LENGTH, float(scores.sharpness), noise, scores.num_children, budget, max_depth, least,
+            root.token_ids, root.probs, *self._bias.scratch(len(self._logits)),
+        )  # fmt: skip
+        return found
 
     def _made(self, slot: int) -> _List:
         scores = self._logits[slot].copy()

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from draftproof.core import ROOT, Draft, Law, Verdict
 from draftproof.drafters.anticipating import Anticipating
 from draftproof.drafters.base import DraftRequest
+from draftproof.drafters.tree.best_first import BestFirst
 from draftproof.drafters.tree.builder import TreeBuilder
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores, Ranked, log_shares_of
@@ -38,6 +39,10 @@ from draftproof.drafters.tree.worth import Worth
 
 COUNTS: Final = (1, 2, 4, 8, 16)
 """Of how many more nodes it is asked what they would bring; what lies between two of these is on a line."""
+
+
+LEAST_WORTH: Final = -5.0
+"""Log weight; of drafts that are cut to what is worth it, what is less likely isn't grown."""
 
 
 class TreeDrafter:
@@ -68,8 +73,9 @@ class TreeDrafter:
                 self._prepare(request, looks)
         wanted = [tree for tree in trees if tree.request.num_tokens > 0]
         for tree, law in zip(wanted, self.source.root_laws([tree.request for tree in wanted]), strict=True):
-            self._add(tree, [ROOT], [law])
-        self._grow([tree for tree in wanted if tree.num_candidates])
+            if law is None or not self._grown(tree, law):
+                self._add(tree, [ROOT], [law])
+        self._grow([tree for tree in wanted if tree.num_candidates and not tree.is_done])
         self.source.end_of_round([tree.request for tree in wanted])
         return [self._draft(tree) for tree in trees]
 
@@ -116,6 +122,20 @@ class TreeDrafter:
     def _powers(self, slot: int, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32] | None:
         scores = self._scores[slot]
         return scores.powers_at(position, token_ids) if scores.noise_weight else None
+
+    def _grown(self, tree: Growing, law: Law) -> bool:
+        """The best tree at once, where the source can and the builder wants it: to be cut as it is."""
+        builder, anticipating = self.builder, tree.request.anticipating
+        if not isinstance(builder, BestFirst) or builder.max_rounds is not None:
+            return False
+        if anticipating is not None and anticipating.is_probe:
+            return False
+        least = builder.min_log_weight if anticipating is None else max(builder.min_log_weight, LEAST_WORTH)
+        found = self.source.grown(tree.request, law, self._scores[tree.request.slot], builder.max_depth, least)
+        if found is None:
+            return False
+        tree.take(law, *found)
+        return True
 
     def _grow(self, trees: Sequence[Growing]) -> None:
         for round_index in itertools.count():
@@ -213,6 +233,9 @@ class TreeDrafter:
                 chosen = chosen if most is None else tree.with_branches(chosen, most)
             survival = self._survivals(tree, tree.log_weights[chosen])
             chosen = chosen[: request.anticipating.num_worth(survival)]
+        if tree.is_whole and len(chosen):
+            # Laws of one depth more were of use, to know that it isn't worth it.
+            self.source.went_down(request.slot, 2 + int(tree.depths[chosen].max()))
         log_weights = tree.log_weights[chosen]
         self._drafted[request.slot] = _Drafted(start, self._shares_of(tree), log_weights, tree.law_after(ROOT))
         token_ids, parents = tree.cut(chosen)

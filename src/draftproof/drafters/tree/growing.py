@@ -37,12 +37,13 @@ class Growing:
 
     request: whose tree it is. token_ids, parents, depths, log_weights: [n] views; parents are candidates' indices or
     ROOT. trunk: the expanded candidates, in the order of their expansion. is_done: another round would not pay.
+    is_whole: it was grown at once.
     """
 
     def __init__(self, request: DraftRequest) -> None:
         self.request = request
         self.num_candidates = 0
-        self.is_done = False
+        self.is_done = self.is_whole = False
         self.trunk: list[int] = []
         self._laws: dict[int, Law] = {}
         self._children: dict[int, slice] = {}
@@ -87,6 +88,15 @@ class Growing:
             self._log_weights[begin:end] += self._log_weights[parent]
         self._is_open[begin:end] = True
         self.num_candidates = end
+
+    def take(self, law: Law, fields: NDArray[np.int64], log_weights: NDArray[np.float64]) -> None:
+        """These are all candidates that there will be: token ids, parents and depths [3, n], log weights [n]. law: that
+        after the context."""
+        self.num_candidates, self.is_done, self.is_whole = len(log_weights), True, True
+        self._laws[ROOT] = law
+        self._ids, self._log_weights = fields, log_weights
+        self._is_open = np.zeros(len(log_weights), dtype=bool)
+        self._children = {}
 
     def expand(self, candidates: Sequence[int]) -> None:
         """These get a law: they join the trunk."""

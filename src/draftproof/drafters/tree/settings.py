@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from draftproof.config import MAX_NOISE_WEIGHT, MAX_SHARPNESS
 from draftproof.drafters.base import DraftRequest
 from draftproof.errors import ParameterError
+from draftproof.sampling.row_params import RowParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,4 +36,10 @@ def at_temperature_one(request: DraftRequest) -> DraftRequest:
     """The request, at temperature 1 if it is greedy: a point mass knows no second best."""
     if request.row_params.temperature > 0:
         return request
-    return replace(request, row_params=replace(request.row_params, temperature=1.0))
+    params = _warmed.get(request.row_params)
+    if params is None:
+        params = _warmed[request.row_params] = replace(request.row_params, temperature=1.0)
+    return replace(request, row_params=params)
+
+
+_warmed: WeakKeyDictionary[RowParams, RowParams] = WeakKeyDictionary()

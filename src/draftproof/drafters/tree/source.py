@@ -8,7 +8,7 @@ see the token before (DSpark, DFlash 2) computes a conditional; n-gram and suffi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 from draftproof.core import Law, Verdict
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.growing import Growing
+from draftproof.drafters.tree.scores import NoiseScores
 
 Look = Callable[[int, int, NDArray[np.int64]], NDArray[np.float32] | None]
 """By slot, position and token ids [D]: what the tree multiplies their probabilities by to rank them, or None."""
+
+
+class Grown(NamedTuple):
+    """A whole tree's candidates, the heaviest first: token ids, parents and depths [3, n], log weights [n]."""
+
+    fields: NDArray[np.int64]
+    log_weights: NDArray[np.float64]
 
 
 class Asked(Protocol):
@@ -57,6 +65,15 @@ class LawSource(Asked, Protocol):
         """For each tree the laws after the last `num_new[i]` nodes of its trunk; None: nothing can follow there."""
         ...
 
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
+        """The best tree of the request's `num_tokens`, of log weights of `least` or more, where the source grows it
+        sooner than in rounds; None where it doesn't. law: that after the context, as `root_laws` has given it."""
+        ...
+
+    def went_down(self, slot: int, depth: int) -> None:
+        """A tree has had use for laws of so many depths."""
+        ...
+
     def end_of_round(self, requests: Sequence[DraftRequest]) -> None:
         """The trees are done."""
         ...
@@ -84,6 +101,13 @@ class DrafterSource(Generic[Drafting]):
     def proposes_without_confidence(self) -> bool:
         """The drafter's."""
         return self.drafter.proposes_without_confidence
+
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
+        """In rounds."""
+        return None
+
+    def went_down(self, slot: int, depth: int) -> None:
+        """Nothing is kept."""
 
     def observe(self, slot: int, context_ids: Sequence[int], verdict: Verdict) -> None:
         """As the drafter's."""

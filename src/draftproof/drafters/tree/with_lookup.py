@@ -25,7 +25,8 @@ from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.suffix import SuffixDrafter
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.lookup_sources import law_of_counts
-from draftproof.drafters.tree.source import LawSource, Look
+from draftproof.drafters.tree.scores import NoiseScores
+from draftproof.drafters.tree.source import Grown, LawSource, Look
 
 FIRST_WEIGHT: Final = 0.3
 """Of a class of matches that hasn't been seen yet,"""
@@ -67,6 +68,14 @@ class WithLookup:
     @look.setter
     def look(self, look: Look | None) -> None:
         self.source.look = look
+
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
+        """In rounds."""
+        return None
+
+    def went_down(self, slot: int, depth: int) -> None:
+        """The source's."""
+        self.source.went_down(slot, depth)
 
     @property
     def proposes_without_confidence(self) -> bool:

@@ -19,8 +19,9 @@ from draftproof.errors import ModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
-from draftproof.targets.native.attention_ir import LANES, tokens_of_block
+from draftproof.targets.native.attention_ir import tokens_of_block
 from draftproof.targets.native.compiled import attention, available
+from draftproof.targets.native.text import LANES
 
 LOG2_E: Final = 1.0 / log(2.0)
 

@@ -17,11 +17,21 @@ order of the columns, wherever these lie, whatever else is computed, and however
 
 from __future__ import annotations
 
-import struct
-from math import log
 from typing import Final
 
-LANES: Final = 16
+from draftproof.targets.native.text import (
+    DECLARED,
+    LANES,
+    Fields,
+    constant,
+    entry,
+    given,
+    power_constants,
+    power_of_two,
+    repeated,
+    splat,
+)
+
 LARGE_GROUP: Final = 16
 SMALL_GROUP: Final = 4
 """Columns whose scores are computed together."""
@@ -29,10 +39,6 @@ MOST_SUMS: Final = 24
 """Vectors of sums that are kept in registers."""
 UNSEEN: Final = "0xC7E0000000000000"
 """-2^127: a score that no lane has."""
-LEAST: Final = -126
-"""Exponents of 2 below it count as none."""
-DEGREE: Final = 7
-"""Of the polynomial for 2^x, x from -1/2 to 1/2: off by 5e-9 of its value."""
 FIELDS: Final = 5
 
 
@@ -43,35 +49,10 @@ def tokens_of_block(groups: int) -> int:
 
 def attention_ir(kv_heads: int, groups: int, dim: int) -> str:
     """The module's text. dim: a multiple of 16. groups: query heads of a key head, 1 to 16."""
-    parts = [_DECLARED, _scores(LARGE_GROUP, dim), _scores(SMALL_GROUP, dim), _scores(1, dim), _weights()]
+    parts = [DECLARED, _scores(LARGE_GROUP, dim), _scores(SMALL_GROUP, dim), _scores(1, dim), _weights()]
     for num_tokens in range(1, tokens_of_block(groups) + 1):
         parts.append(_outputs(num_tokens, groups, kv_heads * groups, dim))
     return "\n".join([*parts, _head(kv_heads, groups, dim), _driver(kv_heads, dim)])
-
-
-_DECLARED: Final = """
-declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
-declare <16 x float> @llvm.roundeven.v16f32(<16 x float>)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-"""
-
-
-def _float(value: float) -> str:
-    """A float32 constant: LLVM wants its digits as a double's."""
-    single = struct.unpack("<f", struct.pack("<f", value))[0]
-    return "0x" + struct.pack(">d", single).hex().upper()
-
-
-def _splat(name: str, scalar: str, kind: str = "float") -> list[str]:
-    """%name: a vector of 16 times `scalar`."""
-    return [
-        f"  %{name}.one = insertelement <16 x {kind}> poison, {kind} {scalar}, i64 0",
-        f"  %{name} = shufflevector <16 x {kind}> %{name}.one, <16 x {kind}> poison, <16 x i32> zeroinitializer",
-    ]
 
 
 def _scores(num_columns: int, dim: int) -> str:
@@ -96,7 +77,7 @@ def _scores(num_columns: int, dim: int) -> str:
         lines += [
             f"  %k{column}.at = getelementptr i8, ptr %key, i64 {2 * dim * column}",
             f"  %k{column}.two = load i32, ptr %k{column}.at, align 2",
-            *_splat(f"k{column}", f"%k{column}.two", "i32"),
+            *splat(f"k{column}", f"%k{column}.two", "i32"),
             f"  %k{column}.all = bitcast <16 x i32> %k{column} to <32 x bfloat>",
             f"  %next{column} = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512("
             f"<16 x float> %sum{column}, <32 x bfloat> %q, <32 x bfloat> %k{column}.all)",
@@ -118,28 +99,14 @@ def _scores(num_columns: int, dim: int) -> str:
 def _weights() -> str:
     """In place of scores [num_shared + num_own, LANES]: what the softmax gives them, before it is divided; returns the
     sums' inverses. %masks: of the last num_own. %scale: times log2(e)."""
-    coefficients, value = [], 1.0
-    for power in range(DEGREE + 1):
-        coefficients.append(value)
-        value *= log(2.0) / (power + 1)
-    horner = ["  %poly0 = fadd <16 x float> zeroinitializer, %c0"]
-    constants = []
-    for step, coefficient in enumerate(reversed(coefficients)):
-        constants += _splat(f"c{step}", _float(coefficient))
-    for step in range(1, DEGREE + 1):
-        horner.append(
-            f"  %poly{step} = call <16 x float> @llvm.fma.v16f32(<16 x float> %poly{step - 1}, <16 x float> %f, "
-            f"<16 x float> %c{step})"
-        )
     return "\n".join(
         [
             "define internal <16 x float> @weights(ptr noalias %scores, i64 %num_shared, i64 %num_own, "
             "ptr noalias %masks, float %scale) {",
             "entry:",
-            *_splat("unseen", UNSEEN),
-            *_splat("scales", "%scale"),
-            *_splat("least", _float(LEAST)),
-            *constants,
+            *splat("unseen", UNSEEN),
+            *splat("scales", "%scale"),
+            *power_constants(),
             "  %num_keys = add i64 %num_shared, %num_own",
             "  br label %shared",
             "shared:",
@@ -185,32 +152,18 @@ def _weights() -> str:
             "  %e.score = load <16 x float>, ptr %e.at, align 64",
             "  %below = fsub <16 x float> %e.score, %most.own",
             "  %x = fmul <16 x float> %below, %scales",
-            "  %counts = fcmp uge <16 x float> %x, %least",
-            "  %x.kept = select <16 x i1> %counts, <16 x float> %x, <16 x float> %least",
-            "  %n = call <16 x float> @llvm.roundeven.v16f32(<16 x float> %x.kept)",
-            "  %f = fsub <16 x float> %x.kept, %n",
-            *horner,
-            "  %n.whole = fptosi <16 x float> %n to <16 x i32>",
-            "  %n.bits = shl <16 x i32> %n.whole, " + _vector("i32 23"),
-            f"  %poly.bits = bitcast <16 x float> %poly{DEGREE} to <16 x i32>",
-            "  %p.bits = add <16 x i32> %poly.bits, %n.bits",
-            "  %p.any = bitcast <16 x i32> %p.bits to <16 x float>",
-            "  %p = select <16 x i1> %counts, <16 x float> %p.any, <16 x float> zeroinitializer",
+            *power_of_two("p", "%x"),
             "  store <16 x float> %p, ptr %e.at, align 64",
             "  %total.next = fadd <16 x float> %total, %p",
             "  %e.next = add i64 %e, 1",
             "  br label %exponentials",
             "done:",
-            *_splat("ones", _float(1.0)),
+            *splat("ones", constant(1.0)),
             "  %inverse = fdiv <16 x float> %ones, %total",
             "  ret <16 x float> %inverse",
             "}",
         ]
     )
-
-
-def _vector(element: str) -> str:
-    return "<" + ", ".join([element] * LANES) + ">"
 
 
 def _outputs(num_tokens: int, groups: int, num_heads: int, dim: int) -> str:
@@ -246,14 +199,14 @@ def _outputs(num_tokens: int, groups: int, num_heads: int, dim: int) -> str:
             f"  %v{part}.at = getelementptr i8, ptr %v.at, i64 {2 * LANES * part}",
             f"  %v{part}.short = load <16 x i16>, ptr %v{part}.at, align 2",
             f"  %v{part}.wide = zext <16 x i16> %v{part}.short to <16 x i32>",
-            f"  %v{part}.bits = shl <16 x i32> %v{part}.wide, " + _vector("i32 16"),
+            f"  %v{part}.bits = shl <16 x i32> %v{part}.wide, " + repeated("i32 16"),
             f"  %v{part} = bitcast <16 x i32> %v{part}.bits to <16 x float>",
         ]
     for lane in range(num_lanes):
         lines += [
             f"  %w{lane}.at = getelementptr i8, ptr %w.at, i64 {4 * lane}",
             f"  %w{lane}.value = load float, ptr %w{lane}.at, align 4",
-            *_splat(f"w{lane}", f"%w{lane}.value"),
+            *splat(f"w{lane}", f"%w{lane}.value"),
         ]
         for part in range(together):
             lines.append(
@@ -271,7 +224,7 @@ def _outputs(num_tokens: int, groups: int, num_heads: int, dim: int) -> str:
         token, head = divmod(lane, groups)
         lines += [
             f"  %i{lane}.value = extractelement <16 x float> %inverse, i64 {lane}",
-            *_splat(f"i{lane}", f"%i{lane}.value"),
+            *splat(f"i{lane}", f"%i{lane}.value"),
         ]
         for part in range(together):
             at = 2 * (dim * (num_heads * token + head) + LANES * part)
@@ -388,21 +341,20 @@ weighed:
 """
 
 
-_GIVEN: Final = (
-    "queries", "keys", "values", "out", "blocks", "num_blocks", "masks", "scratch", "num_keys", "query_stride",
-    "key_stride", "value_stride", "scale",
-)  # fmt: skip
-_NUMBERS: Final = ("num_blocks", "num_keys", "query_stride", "key_stride", "value_stride")
+GIVEN: Final[Fields] = dict.fromkeys(("queries", "keys", "values", "out", "blocks"), "ptr") | {
+    "num_blocks": "i64",
+    "masks": "ptr",
+    "scratch": "ptr",
+    "num_keys": "i64",
+    "query_stride": "i64",
+    "key_stride": "i64",
+    "value_stride": "i64",
+    "scale": "float",
+}
 
 
 def _driver(kv_heads: int, dim: int) -> str:
     """A thread takes every num_threads-th of the heads of all blocks."""
-    loads, stores = [], []
-    for place, name in enumerate(_GIVEN):
-        kind = "float" if name == "scale" else "i64" if name in _NUMBERS else "ptr"
-        at = f"  %{name}.at = getelementptr i64, ptr %given, i64 {place}"
-        loads += [at, f"  %{name} = load {kind}, ptr %{name}.at, align 8"]
-        stores += [at, f"  store {'float' if name == 'scale' else 'i64'} %{name}, ptr %{name}.at, align 8"]
     fields = ("token", "num_tokens", "column", "num_shared", "num_own")
     found = []
     for place, name in enumerate(fields):
@@ -410,12 +362,11 @@ def _driver(kv_heads: int, dim: int) -> str:
             f"  %{name}.at = getelementptr i64, ptr %block.at, i64 {place}",
             f"  %{name} = load i64, ptr %{name}.at, align 8",
         ]
-    arguments = ", ".join(f"{'float' if name == 'scale' else 'i64'} %{name}" for name in _GIVEN)
     return "\n".join(
         [
             "define internal void @heads(ptr %given, i64 %thread, i64 %num_threads) {",
             "entry:",
-            *loads,
+            given(GIVEN),
             "  %own.size = mul i64 %num_keys, 64",
             "  %own.off = mul i64 %own.size, %thread",
             "  %own = getelementptr i8, ptr %scratch, i64 %own.off",
@@ -460,27 +411,6 @@ def _driver(kv_heads: int, dim: int) -> str:
             "  ret void",
             "}",
             "",
-            "define internal void @task(ptr %given) {",
-            "  %own = call i32 @omp_get_thread_num()",
-            "  %all = call i32 @omp_get_num_threads()",
-            "  %thread = zext i32 %own to i64",
-            "  %num_threads = zext i32 %all to i64",
-            "  call void @heads(ptr %given, i64 %thread, i64 %num_threads)",
-            "  ret void",
-            "}",
-            "",
-            f"define void @attend({arguments}, i64 %num_threads) {{",
-            f"  %given = alloca [{len(_GIVEN)} x i64], align 8",
-            *stores,
-            "  %is_alone = icmp ule i64 %num_threads, 1",
-            "  br i1 %is_alone, label %alone, label %together",
-            "alone:",
-            "  call void @heads(ptr %given, i64 0, i64 1)",
-            "  ret void",
-            "together:",
-            "  %threads = trunc i64 %num_threads to i32",
-            "  call void @GOMP_parallel(ptr @task, ptr %given, i32 %threads, i32 0)",
-            "  ret void",
-            "}",
+            entry("attend", GIVEN, "heads"),
         ]
     )

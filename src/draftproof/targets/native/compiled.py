@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,15 +13,17 @@ from typing import Any, Final
 import torch
 
 from draftproof.targets.dtype import cpu_flags
+from draftproof.targets.native.attention_ir import GIVEN as ATTENTION
 from draftproof.targets.native.attention_ir import attention_ir
+from draftproof.targets.native.pointwise_ir import GATE, NORM, pointwise_ir
+from draftproof.targets.native.product_ir import GIVEN as PRODUCT
 from draftproof.targets.native.product_ir import product_ir
+from draftproof.targets.native.text import Fields
 
 FLAGS: Final = {"avx512f", "avx512bw", "avx512vl", "avx512_bf16"}
 CALLS: Final = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """Of the library whose threads PyTorch computes with: another one's would wait on the same processors."""
-_NUMBER: Final = ctypes.c_int64
-_PRODUCT: Final = [_NUMBER] * 7
-_ATTENTION: Final = [*[_NUMBER] * 12, ctypes.c_float, _NUMBER]
+KINDS: Final[dict[str, Any]] = {"ptr": ctypes.c_int64, "i64": ctypes.c_int64, "float": ctypes.c_float}
 _engines: Final[list[Any]] = []
 
 Function = Callable[..., None]
@@ -42,6 +44,7 @@ def available() -> bool:
     try:
         product(2)
         attention(1, 1, 16)
+        pointwise()
     except RuntimeError as error:
         warnings.warn(
             f"narrow forwards go on with PyTorch's kernels, since LLVM refuses: {error}", RuntimeWarning, stacklevel=2
@@ -53,16 +56,22 @@ def available() -> bool:
 @cache
 def product(num_pairs: int) -> Function:
     """`product` of product_ir.py, for so many pairs of input features. Raises RuntimeError where LLVM refuses."""
-    return _compiled(product_ir(num_pairs), "product", _PRODUCT)
+    return _compiled(product_ir(num_pairs), product=PRODUCT)["product"]
 
 
 @cache
 def attention(kv_heads: int, groups: int, dim: int) -> Function:
     """`attend` of attention_ir.py, for such heads. Raises RuntimeError where LLVM refuses."""
-    return _compiled(attention_ir(kv_heads, groups, dim), "attend", _ATTENTION)
+    return _compiled(attention_ir(kv_heads, groups, dim), attend=ATTENTION)["attend"]
 
 
-def _compiled(text: str, name: str, arguments: Sequence[Any]) -> Function:
+@cache
+def pointwise() -> dict[str, Function]:
+    """`add_norm` and `gate` of pointwise_ir.py. Raises RuntimeError where LLVM refuses."""
+    return _compiled(pointwise_ir(), add_norm=NORM, gate=GATE)
+
+
+def _compiled(text: str, **functions: Fields) -> dict[str, Function]:
     import llvmlite.binding as llvm
 
     threads = _threads()
@@ -81,7 +90,12 @@ def _compiled(text: str, name: str, arguments: Sequence[Any]) -> Function:
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _engines.append(engine)  # the code lives as long as it does
-    return ctypes.CFUNCTYPE(None, *arguments)(engine.get_function_address(name))
+    return {
+        name: ctypes.CFUNCTYPE(None, *(KINDS[kind] for kind in fields.values()), ctypes.c_int64)(
+            engine.get_function_address(name)
+        )
+        for name, fields in functions.items()
+    }
 
 
 @cache

@@ -15,8 +15,14 @@ from __future__ import annotations
 
 from typing import Final
 
-COLUMNS: Final = 16
-"""Outputs of a block: float32 numbers of a vector."""
+from draftproof.targets.native.text import DECLARED, LANES, Fields, entry, given
+
+GIVEN: Final[Fields] = dict.fromkeys(("weight", "features", "bias", "out"), "ptr") | {
+    "num_rows": "i64",
+    "num_outputs": "i64",
+}
+COLUMNS: Final = LANES
+"""Outputs of a block."""
 ROWS: Final = 28
 """Most rows at a time: for each of them a block's sums stay in one of 32 vector registers."""
 UNROLLED: Final = 2
@@ -30,17 +36,7 @@ AHEAD: Final = 8192
 def product_ir(num_pairs: int) -> str:
     """The module's text."""
     blocks = "\n".join(_block(num_rows, num_pairs) for num_rows in range(1, ROWS + 1))
-    return f"{_DECLARED}\n{blocks}\n{_driver(num_pairs)}"
-
-
-_DECLARED: Final = """
-declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare void @llvm.masked.store.v16bf16.p0(<16 x bfloat>, ptr, i32, <16 x i1>)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-"""
+    return f"{DECLARED}\n{blocks}\n{_driver(num_pairs)}\n{entry('product', GIVEN, 'blocks')}"
 
 
 def _block(num_rows: int, num_pairs: int) -> str:
@@ -108,11 +104,10 @@ def _driver(num_pairs: int) -> str:
         "  br label %computed"
         for rows in range(1, ROWS + 1)
     )
-    fields = ("weight", "features", "bias", "out", "num_rows", "num_outputs")
     return f"""
 define internal void @blocks(ptr %given, i64 %thread, i64 %num_threads) {{
 entry:
-{_loaded(fields)}
+{given(GIVEN)}
   %above = add i64 %num_outputs, {COLUMNS - 1}
   %num_blocks = udiv i64 %above, {COLUMNS}
   %before = mul i64 %num_blocks, %thread
@@ -166,46 +161,4 @@ block_done:
 end:
   ret void
 }}
-
-define internal void @task(ptr %given) {{
-  %own = call i32 @omp_get_thread_num()
-  %all = call i32 @omp_get_num_threads()
-  %thread = zext i32 %own to i64
-  %num_threads = zext i32 %all to i64
-  call void @blocks(ptr %given, i64 %thread, i64 %num_threads)
-  ret void
-}}
-
-define void @product({", ".join(f"i64 %{name}" for name in (*fields, "num_threads"))}) {{
-  %given = alloca [{len(fields)} x i64], align 8
-{_stored(fields)}
-  %is_alone = icmp ule i64 %num_threads, 1
-  br i1 %is_alone, label %alone, label %together
-alone:
-  call void @blocks(ptr %given, i64 0, i64 1)
-  ret void
-together:
-  %threads = trunc i64 %num_threads to i32
-  call void @GOMP_parallel(ptr @task, ptr %given, i32 %threads, i32 0)
-  ret void
-}}
 """
-
-
-def _loaded(fields: tuple[str, ...]) -> str:
-    lines = []
-    for place, name in enumerate(fields):
-        lines.append(f"  %{name}.at = getelementptr i64, ptr %given, i64 {place}")
-        if name.startswith("num_"):
-            lines.append(f"  %{name} = load i64, ptr %{name}.at, align 8")
-        else:
-            lines.append(f"  %{name} = load ptr, ptr %{name}.at, align 8")
-    return "\n".join(lines)
-
-
-def _stored(fields: tuple[str, ...]) -> str:
-    lines = []
-    for place, name in enumerate(fields):
-        lines.append(f"  %{name}.at = getelementptr i64, ptr %given, i64 {place}")
-        lines.append(f"  store i64 %{name}, ptr %{name}.at, align 8")
-    return "\n".join(lines)
