@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import pad
 
+from draftproof.errors import ModelError
 from draftproof.targets.cpu_linear import Direct
 from draftproof.targets.native.compiled import product
 from draftproof.targets.native.product_ir import COLUMNS
@@ -25,8 +26,10 @@ class StreamedLinear(Direct):
     `native.compiled.available()`."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
-        """weight: [out_features, in_features]. bias: [out_features]."""
+        """weight: [out_features, in_features]. bias: [out_features]. Raises ModelError for another dtype."""
         super().__init__()
+        if weight.dtype != torch.bfloat16:
+            raise ModelError(f"a streamed linear layer has weights in bfloat16, not in {weight.dtype}")
         self.out_features, self.in_features = weight.shape
         self.dtype, self.bias = weight.dtype, None if bias is None else bias.detach()
         whole = pad(weight.detach(), (0, self.in_features % 2, 0, -self.out_features % COLUMNS))
@@ -40,6 +43,11 @@ class StreamedLinear(Direct):
         self._addresses = self.streamed.data_ptr(), self._bias.data_ptr()
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
+        if features.dtype != torch.bfloat16 or features.shape[-1] != self.in_features:
+            raise ModelError(
+                f"a streamed linear layer was given {features.dtype} features of {features.shape[-1]} numbers; it "
+                f"takes torch.bfloat16 of {self.in_features}"
+            )
         if self.in_features % 2:
             features = pad(features, (0, 1))
         features = features.contiguous()

@@ -121,6 +121,21 @@ def test_other_rows_are_left_to_pytorch() -> None:
 
 
 @needs_native
+def test_what_has_another_dtype_or_size_is_refused() -> None:
+    """Its memory would be read as something else."""
+    layer = StreamedLinear(random(4, 8), None)
+    for features in (random(2, 8).float(), random(2, 6)):
+        with pytest.raises(ModelError, match="takes torch.bfloat16 of 8"):
+            layer(features)
+    with pytest.raises(ModelError, match="not in torch.float32"):
+        StreamedLinear(random(4, 8).float(), None)
+    attend = RowAttention(cached(1, 16, 16, [0]), [ScoreRequest(0, (0,))], [3], 1)
+    for query in (random(1, 1, 16).float(), random(2, 1, 16)):
+        with pytest.raises(ModelError, match="keys in torch.bfloat16"):
+            attend(1, query, None, 0.0)
+
+
+@needs_native
 def test_attention_has_no_dropout() -> None:
     attend = RowAttention(cached(1, 16, 16, [0]), [ScoreRequest(0, (0,))], [3], 1)
     with pytest.raises(ModelError, match="dropout"):

@@ -49,7 +49,7 @@ class Blocks(NamedTuple):
 
 
 class RowAttention:
-    """One forward's. offsets: the slots' first columns; starts: their lengths."""
+    """One forward's. starts: of each request, how many entries its slot holds. num_tokens: padding included."""
 
     def __init__(
         self, cache: SlotCache, requests: Sequence[ScoreRequest], starts: Sequence[int], num_tokens: int
@@ -70,6 +70,11 @@ class RowAttention:
         if dropout:
             raise ModelError("attention in a target has no dropout; put the model in eval mode")
         keys, values, index = self._places[layer]
+        if query.dtype != keys.dtype or len(query) != self._num_tokens:
+            raise ModelError(
+                f"attention was given {len(query)} queries in {query.dtype}; the forward has {self._num_tokens}, and "
+                f"keys in {keys.dtype}"
+            )
         num_heads, kv_heads, dim = query.shape[1], keys.shape[1], query.shape[2]
         blocks = self._blocks.get(num_heads // kv_heads)
         if blocks is None:
