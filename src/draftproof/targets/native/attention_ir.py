@@ -250,7 +250,7 @@ def _head(kv_heads: int, groups: int, dim: int) -> str:
     num_heads, most = kv_heads * groups, tokens_of_block(groups)
     cases = " ".join(f"i64 {count}, label %tokens_{count}" for count in range(1, most))
     calls = "\n".join(
-        f"tokens_{count}:\n  call void @outputs_{count}(ptr %scratch, ptr %v, i64 %num_keys, "
+        f"tokens_{count}:\n  call void @outputs_{count}(ptr %scratch, ptr %values, i64 %num_keys, "
         "<16 x float> %inverse, ptr %o)\n  ret void"
         for count in range(1, most + 1)
     )
@@ -331,7 +331,6 @@ single_column:
   br label %single
 weighed:
   %inverse = call <16 x float> @weights(ptr %scratch, i64 %num_shared, i64 %num_own, ptr %masks, float %scale)
-  %v = getelementptr i8, ptr %values, i64 0
   %o.token = mul i64 %token, {2 * num_heads * dim}
   %o.off = add i64 %o.token, %head.off
   %o = getelementptr i8, ptr %out, i64 %o.off
