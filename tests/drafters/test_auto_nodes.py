@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from draftproof.config import SpeculativeConfig
 from draftproof.core import ROOT, PointMass
+from draftproof.drafters import anticipating
 from draftproof.drafters.anticipating import CuttingNodes
 from draftproof.drafters.auto_length import AutoLength
 from draftproof.drafters.auto_nodes import AutoNodes, Shared
 from draftproof.drafters.base import DraftRequest
-from draftproof.drafters.costs import FIRST_SLOPE, LearnedCosts, Load
+from draftproof.drafters.costs import NUM_FIRST, LearnedCosts, Load
+from draftproof.drafters.curve import FIRST_SLOPE
+from draftproof.drafters.fixed_costs import FixedCosts
 from draftproof.drafters.guards import FIRST_BUDGET, LOSS_SHARE, MOST_DEBT, LossBudget
 from draftproof.drafters.policies import policy_for
 from draftproof.drafters.tree import BestFirst, TreeDrafter
@@ -74,7 +77,7 @@ def test_a_debt_is_bounded_and_a_draft_is_not_taken_for_slower_than_it_is():
     budget.settle(1, 300.0)
     assert budget.steps == -MOST_DEBT and not budget.affords(1.5)
     shared = Shared()
-    for seconds, expected in [(9.0, 2.0), (9.0, 2.2), (1.5, 2.13), (1.0, 1.0), (1.1, 1.01)]:
+    for seconds, expected in [(90.0, 0.0), (9.0, 2.0), (9.0, 2.2), (1.5, 2.13), (1.0, 1.0), (1.1, 1.01)]:
         shared.settle_draft(seconds, 1.0)
         assert shared.draft_seconds == pytest.approx(expected)
 
@@ -84,10 +87,10 @@ def test_a_drafter_that_had_nothing_to_begin_with_says_nothing_of_what_drafts_co
     """The first pass of each request may be one: were its time believed, trees would be cut to a few nodes."""
     policy = make(16)
     policy.observe_cost(1, PLAIN_SECONDS)
-    for turn, (size, steps) in enumerate([(0, 0.001), (8, 0.3), (8, 0.3), (0, 0.001), (0, 0.001)]):
+    for turn, (size, steps) in enumerate([(0, 0.001), (8, 9.0), (8, 0.3), (8, 0.3), (0, 0.001), (0, 0.001)]):
         policy.num_tokens(None)
         policy.observe_draft_cost(size, steps * PLAIN_SECONDS)
-        assert turn == 0 or policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
+        assert turn < 2 or policy._shared.draft_seconds == pytest.approx(0.3 * PLAIN_SECONDS)
     # A tree that was grown and then cut to nothing took its time.
     policy.observe_draft_cost(0, 0.6 * PLAIN_SECONDS)
     assert policy._shared.draft_seconds > 0.31 * PLAIN_SECONDS
@@ -145,6 +148,62 @@ def test_the_marginal_rule_is_the_best_cut(survival, slope):
     best = max(values) - values[0]
     assert policy.values(np.stack([survival, 0 * survival])) == pytest.approx([best, 0.0], abs=1e-12)
     assert values[kept] == pytest.approx(max(values), abs=1e-12)
+
+
+@given(
+    survival=st.lists(st.floats(0, 1), min_size=12, max_size=12).map(lambda values: np.sort(values)[::-1]),
+    slopes=st.lists(st.floats(0.0, 0.4), min_size=12, max_size=12),
+)
+def test_what_a_node_has_to_be_at_least_cuts_off_nothing_that_would_be_kept(survival, slopes):
+    """Whatever passes cost: a draft that ends before its first node that is too unlikely is cut as the whole one is."""
+    policy = CuttingNodes(12, use_clock=False).for_request()
+    policy._costs = FixedCosts(np.cumsum([1.0, *slopes]).tolist())
+    kept, least = policy.num_worth(survival), policy.least_survivals(12)
+    too_unlikely = np.flatnonzero(survival < least - 1e-12)
+    assert kept <= (too_unlikely[0] if len(too_unlikely) else 12)
+
+
+@pytest.mark.parametrize("pick", [np.max, np.mean], ids=["dearest", "mean"])
+def test_another_bound_of_nodes_would_cut_off_what_is_worth_it(pick):
+    """A node's own price may be above its gain where the next ones come for nothing."""
+    policy = CuttingNodes(4, use_clock=False).for_request()
+    policy._costs = FixedCosts([1.0, 1.6, 1.6, 1.6, 1.6])
+    survival = np.array([0.28, 0.27, 0.26, 0.25])
+    assert policy.num_worth(survival) == 4 and (survival >= policy.least_survivals(4)).all()
+    prices = policy._priced(4).nodes
+    slopes = [pick([(prices[n] - prices[m]) / (n - m) for n in range(m + 1, 5)]) for m in range(4)]
+    assert (survival < slopes).any()
+
+
+def test_prices_are_made_anew_after_a_few_passes_and_for_others_at_once():
+    policy = settled(CuttingNodes(8).for_request())
+    assert policy.num_tokens(None)
+    first = policy.least_survivals(8)
+    for turn in range(anticipating.TOGETHER):
+        assert policy.least_survivals(8) is first, turn
+        policy.observe(8, 2, None)
+        policy.observe_cost(9, 1.5 * PLAIN_SECONDS)
+        policy.num_tokens(None)
+    assert policy.least_survivals(8) is not first
+    policy.observe_cost(9, 1.5 * PLAIN_SECONDS, Load(num_requests=3, num_other_tokens=2))
+    shared = policy.least_survivals(8)
+    policy.num_tokens(None)
+    assert policy.least_survivals(8) is not shared
+
+
+def test_what_warming_up_takes_is_not_what_a_draft_costs():
+    """The engine's first draft takes ten plain steps: it is not held against drafting."""
+    policy = CuttingNodes(8).for_request()
+    for _ in range(NUM_FIRST):
+        assert policy.num_tokens(None) == 0
+        policy.observe(0, 0, None)
+        policy.observe_cost(1, PLAIN_SECONDS)
+    for seconds in (10 * PLAIN_SECONDS, 0.2 * PLAIN_SECONDS):
+        assert policy.num_tokens(None)
+        policy.observe_draft_cost(4, seconds)
+        policy.observe(4, 1, None)
+        policy.observe_cost(5, 1.1 * PLAIN_SECONDS)
+    assert policy._speed(None, 8) > 1.2
 
 
 def test_without_the_clock_a_request_is_a_function_of_its_own_past():
@@ -212,6 +271,22 @@ def test_survival_takes_weights_at_their_word_at_first_and_learns():
     after = survival.of(weights)
     assert np.all(after < 0.05) and after[0] <= STRENGTH * math.exp(-0.25) / (220 + STRENGTH)
     assert np.all(survival.of(np.array([-math.inf, -1e9])) <= after.min())
+
+
+@given(
+    given=st.lists(st.tuples(st.floats(-14, 0), st.booleans()), min_size=0, max_size=60),
+    wanted=st.floats(1e-5, 1.0),
+)
+def test_the_least_weight_of_a_survival_is_where_survivals_cross_it(given, wanted):
+    survival = Survival()
+    for weight, is_accepted in given:
+        survival.observe(np.array([weight]), np.array([is_accepted]))
+    [least] = survival.least_weights(np.array([wanted]))
+    weights = np.linspace(-20, 0, 400)
+    found = survival.of(weights)
+    # What is likely enough is at or above it; what isn't is below, but for rounding.
+    assert (weights[found >= wanted * (1 + 1e-9)] >= least).all()
+    assert (found[weights > least + 1e-6] >= wanted * (1 - 1e-6)).all()
 
 
 def test_nodes_of_one_bin_are_told_apart() -> None:

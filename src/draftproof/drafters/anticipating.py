@@ -31,6 +31,7 @@ FIRST_RATIO: Final = 1.2
 PRIOR_PASSES: Final = 12.0
 ENGINE_FORGETTING: Final = 0.99
 RATIO_FORGETTING: Final = 0.97
+TOGETHER: Final = 8
 RATE_PRIOR: Final = 15.0
 """The engine's rate counts as this many of a request's own plain passes."""
 
@@ -45,6 +46,11 @@ class Anticipating(Protocol):
 
     def num_worth(self, survival: NDArray[np.float64]) -> int:
         """How many of a draft's first nodes to keep. survival: [n] the probability that each is accepted, falling."""
+        ...
+
+    def least_survivals(self, num: int) -> NDArray[np.float64]:
+        """[num] how likely a draft's first, second, … node has to be at least for `num_worth` to keep it, whatever else
+        is in the draft. The same array while nothing has changed."""
         ...
 
     def values(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -70,6 +76,7 @@ class CuttingNodes(AutoNodes):
     """`AutoNodes` that is `Anticipating`: it grows the largest tree and cuts it."""
 
     _prices: _Prices | None
+    _num_priced: int
 
     def __init__(self, max_tokens: int, *, use_clock: bool = True) -> None:
         self._engine = _Rates()
@@ -85,7 +92,8 @@ class CuttingNodes(AutoNodes):
 
     def num_tokens(self, confidence: float | None) -> int:
         """As `AutoNodes`'s."""
-        self._prices = None
+        if self._num_priced >= TOGETHER or self._costs.num_requests > 1:
+            self._prices = None
         return super().num_tokens(confidence)
 
     @property
@@ -98,6 +106,11 @@ class CuttingNodes(AutoNodes):
         if self._probed or not len(survival):
             return len(survival)
         return int(np.argmax(self._gains(survival)))
+
+    def least_survivals(self, num: int) -> NDArray[np.float64]:
+        """See `Anticipating`."""
+        least = self._priced(num).least
+        return least if num == len(least) else least[:num]
 
     def values(self, survival: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Anticipating`."""
@@ -114,10 +127,12 @@ class CuttingNodes(AutoNodes):
         """See `Anticipating`."""
         if self.use_clock and seconds > 0:
             self._engine.settle_round(num_nodes, seconds)
+            self._num_priced = TOGETHER
 
     def observe_draft_cost(self, num_drafted: int, seconds: float, confidence: float | None = None) -> None:
         """Growing a tree took `seconds`, however many of its nodes were kept."""
         shared = self._shared
+        self._warms_up = not shared.is_warm
         # A probe has had to catch up, and is not grown: of what a draft takes it says how much at most.
         if not self._probed or shared.draft_seconds == 0 or shared.is_overrated(seconds):
             super().observe_draft_cost(num_drafted, seconds, confidence)
@@ -126,17 +141,23 @@ class CuttingNodes(AutoNodes):
     def observe(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
         """Take in a committed verdict."""
         super().observe(num_drafted, num_accepted, confidence)
-        self._prices = None
-        if self._asked > 0:
-            # What a probe has had to catch up with is not what drafting in every pass costs.
-            seconds = self._shared.draft_seconds
-            seconds = min(seconds, self._draft_seconds) if self._probed else self._draft_seconds
-            cost = relative_cost(self._costs, num_drafted, seconds)
-            self._ratios.setdefault(confidence, _Ratio(RATIO_FORGETTING)).settle(num_accepted + 1, cost)
-            self._engine_ratios.setdefault(confidence, _Ratio(ENGINE_FORGETTING)).settle(num_accepted + 1, cost)
-        cost = self._relative(num_drafted, drafted=self._asked > 0)
-        self._own.settle(num_accepted + 1, cost)
-        self._engine.settle(num_accepted + 1, cost)
+        self._num_priced += 1
+        self._own.settle(num_accepted + 1, self._cost)
+        self._engine.settle(num_accepted + 1, self._cost)
+
+    def _learn(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
+        # What a probe has had to catch up with is not what drafting in every pass costs; nor is what warming up takes.
+        seconds = 0.0 if self._warms_up else self._draft_seconds
+        if self._probed:
+            seconds = min(seconds, self._shared.draft_seconds)
+        cost = relative_cost(self._costs, num_drafted, seconds)
+        for ratios, forgetting in ((self._ratios, RATIO_FORGETTING), (self._engine_ratios, ENGINE_FORGETTING)):
+            if confidence not in ratios:
+                ratios[confidence] = _Ratio(forgetting)
+            ratios[confidence].settle(num_accepted + 1, cost)
+
+    def _has_tried(self, confidence: float | None) -> bool:
+        return confidence in self._engine_ratios or confidence in self._ratios
 
     def _possible_budgets(self) -> tuple[int, ...]:
         return (self.max_tokens,)
@@ -146,7 +167,9 @@ class CuttingNodes(AutoNodes):
         self._own = _Rates()
         self._ratios: dict[float | None, _Ratio] = {}
         self._draft_seconds = 0.0
-        self._prices = None
+        # The engine's first draft: it takes what no other one will.
+        self._warms_up = False
+        self._prices, self._num_priced = None, 0
 
     def _speed(self, confidence: float | None, budget: int) -> float:
         """Emitted tokens per plain step's time, of drafted passes; they are cut to what is worth it."""
@@ -163,11 +186,14 @@ class CuttingNodes(AutoNodes):
         return gains
 
     def _priced(self, num: int) -> _Prices:
-        """For `num` nodes at least. They are the same while a draft grows."""
+        """For `num` nodes at least. They are the same while a draft grows, and of a request alone for TOGETHER passes:
+        the machine's pace is in both factors, and falls out."""
         if self._prices is None or len(self._prices.rounds) < num:
             most = max(self.max_tokens, num)
             passes, rate = self._costs.of_passes(most + 1), self._rate()
-            self._prices = _Prices(rate * (passes - passes[0]), rate * self._engine.of_rounds(most))
+            nodes = rate * (passes - passes[0])
+            self._prices = _Prices(nodes, rate * self._engine.of_rounds(most), _least_slopes(nodes))
+            self._num_priced = 0
         return self._prices
 
     def _rate(self) -> float:
@@ -178,10 +204,24 @@ class CuttingNodes(AutoNodes):
 
 class _Prices(NamedTuple):
     """In emitted tokens. nodes: [n + 1] what 0, 1, … n nodes add to a pass. rounds: [n] another of the drafter's passes
-    over 1, 2, … n of them."""
+    over 1, 2, … n of them. least: [n] the least that each node has to gain, see `_least_slopes`."""
 
     nodes: NDArray[np.float64]
     rounds: NDArray[np.float64]
+    least: NDArray[np.float64]
+
+
+def _least_slopes(nodes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[n] of 0, 1, … n nodes' prices: at m the least mean price of the next ones, however many.
+
+    Nodes m + 1 to j are worth it if their gains are more than their prices; gains fall, so the first one's is more than
+    their mean price then.
+    """
+    counts = np.arange(len(nodes))
+    steps = counts[None, :] - counts[:, None]
+    slopes = np.divide(nodes[None, :] - nodes[:, None], steps, out=np.full(steps.shape, np.inf), where=steps > 0)
+    least: NDArray[np.float64] = slopes[:-1].min(axis=1)
+    return least
 
 
 class _Ratio:

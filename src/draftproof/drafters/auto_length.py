@@ -25,7 +25,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from draftproof.drafters.acceptance import LOOKUP_CLASS, AcceptanceRates, Confidence
-from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, LearnedCosts, Load, relative_cost
+from draftproof.drafters.costs import ALONE, Costs, LearnedCosts, Load, relative_cost
+from draftproof.drafters.curve import FIRST_SLOPE
 from draftproof.drafters.fixed_costs import FixedCosts
 from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
 from draftproof.errors import ParameterError

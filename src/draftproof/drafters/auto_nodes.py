@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-from draftproof.drafters.costs import ALONE, FIRST_SLOPE, Costs, LearnedCosts, Load, relative_cost
+from draftproof.drafters.costs import ALONE, Costs, LearnedCosts, Load, relative_cost
+from draftproof.drafters.curve import FIRST_SLOPE
 from draftproof.drafters.draft_cost import MOST
 from draftproof.drafters.fixed_costs import FixedCosts
 from draftproof.drafters.guards import PROBE_LOSS, Intervals, LossBudget, Probing
@@ -71,6 +72,8 @@ class AutoNodes:
         self._probing: dict[float | None, Probing] = {}
         self._probed = False
         self._asked = 0
+        # Of the last pass, in plain steps.
+        self._cost = 1.0
 
     def for_request(self) -> Self:
         """A new request's policy. With the clock it shares costs, budget and the engine's means; else nothing."""
@@ -108,7 +111,7 @@ class AutoNodes:
                 (num_accepted, num_drafted),
                 f"0 <= num_accepted <= num_drafted <= {self.max_tokens}",
             )
-        cost = self._relative(num_drafted, drafted=self._asked > 0)
+        cost = self._cost = self._relative(num_drafted, drafted=self._asked > 0)
         self._shared.budget.settle(num_accepted + 1, cost)
         if self._asked == 0:
             return
@@ -116,6 +119,10 @@ class AutoNodes:
             probing = self._probing_at(confidence)
             probing.settle(paid=num_accepted + 1 > cost)
             self._shared.intervals.settle(confidence, probing.interval)
+        self._learn(num_drafted, num_accepted, confidence)
+
+    def _learn(self, num_drafted: int, num_accepted: int, confidence: float | None) -> None:
+        """What `_speed` goes by, of a pass that has drafted."""
         key = (confidence, self._nearest(self._asked))
         for means in (self._means, self._prior):
             if means is not None:
@@ -183,23 +190,27 @@ class Shared:
         self.budget = LossBudget()
         self.intervals = Intervals()
         self.draft_seconds = 0.0
-        self._has_draft_time = False
+        self.has_draft_time = self.is_warm = False
 
     def settle_draft(self, seconds: float, plain_seconds: float, *, is_empty: bool = False) -> None:
-        """Seconds of a draft and of a plain step. The first draft counts as MOST plain steps at most, as in `costs`.
+        """Seconds of a draft and of a plain step. The first draft takes what no other will, and isn't counted; the
+        second one counts as MOST plain steps at most, as in `costs`.
 
         is_empty: of no nodes. It was grown and then cut to nothing; or the drafter had nothing to begin with, as before
         the target has read the context, and was so quick that nothing follows for drafts.
         """
-        if is_empty and not self._has_draft_time:
+        if is_empty and not self.has_draft_time:
             self.draft_seconds = min(seconds, MOST * plain_seconds)
             return
         if is_empty and self.is_overrated(seconds):
             return
-        seconds = min(seconds, MOST * (self.draft_seconds if self._has_draft_time else plain_seconds))
-        is_news = not self._has_draft_time or self.is_overrated(seconds)
+        if not is_empty and not self.is_warm:
+            self.is_warm = True
+            return
+        seconds = min(seconds, MOST * (self.draft_seconds if self.has_draft_time else plain_seconds))
+        is_news = not self.has_draft_time or self.is_overrated(seconds)
         self.draft_seconds += (seconds - self.draft_seconds) * (1.0 if is_news else DRAFT_GAIN)
-        self._has_draft_time = True
+        self.has_draft_time = True
 
     def is_overrated(self, seconds: float) -> bool:
         """Would drafts take much longer than this one by what is known? Nothing makes a draft faster than it is."""

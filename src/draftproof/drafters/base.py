@@ -27,6 +27,7 @@ class DraftRequest:
     context_ids: [L] the whole sequence so far, prompt and output; L is the pass's start. A drafter
         never changes it. It may be one list that grows between calls, or a new sequence each time.
     num_tokens: at most this many drafted tokens; 0 asks for an empty draft.
+    max_depth: of a tree at most this many on a path, since a pass emits no more; None for any number.
     noise: the request's noise.
     share_target_field: the verifier accepts drafts that look at the target's field.
     row_params, history: the request's sampling parameters and history, for drafters that sample.
@@ -51,10 +52,17 @@ class DraftRequest:
     law_power: float = 1.0
     anticipating: Anticipating | None = None
     num_branches: Callable[[int], int | None] | None = None
+    max_depth: int | None = None
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:
             raise ParameterError("num_tokens", self.num_tokens, "0 or more drafted tokens")
+        if self.max_depth is not None and self.max_depth < 1:
+            raise ParameterError("max_depth", self.max_depth, "1 or more tokens of a path, or None")
+
+    def deepest(self, most: int) -> int:
+        """Tokens on the longest path of a tree whose builder allows `most`."""
+        return most if self.max_depth is None else min(most, self.max_depth)
 
 
 class Drafter(Protocol):
@@ -96,6 +104,12 @@ class Drafter(Protocol):
     def proposes_without_confidence(self) -> bool:
         """True if a confidence of None says nothing; False if it announces an empty draft."""
         ...
+
+
+def grows_trees(drafter: Drafter) -> bool:
+    """May a draft have several tokens for one position, and so more of them than are left to be emitted? A drafter
+    whose drafts may says so by an attribute of this name."""
+    return bool(getattr(drafter, "grows_trees", False))
 
 
 class ContextIndex(Protocol):

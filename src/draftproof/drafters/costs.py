@@ -10,48 +10,40 @@ with forgetting over 1 / LEAST_GAIN: where other processes make times scatter, w
 beside it. A width that is measured again and again moves the level alone: against itself nothing can be told, and such
 measurements are no knowledge of its shape: of a run of them the first counts. So without plain passes level and shape
 can't be told apart, and one is asked for now and then; what it corrects is the plain pass, not what others take.
-Where times scatter, a width that was measured n times is taken to cost DOUBT standard errors of their mean less than it
-did, so that an unlucky first measurement is not the last.
-No pass is taken to cost less than a narrower one: where measured shapes fall, they are scatter, and neighbours that do
-count as one, with the mean of all that was measured of them.
-A width that was never measured lies on the straight line between its measured neighbours, or on one of
-slope FIRST_SLOPE beyond the widest of them, or of that one's mean slope from one token on if that is steeper: it is
-tried before it is known to be dear, but costs are taken to be convex. Widths above FINEST are kept
-in 16 steps an octave.
+What passes are taken to cost from that, of widths that were never measured too, is `curve`'s. Widths above FINEST are
+kept in 16 steps an octave.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, isfinite, log, sqrt
+from math import exp, isfinite, log
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from draftproof.drafters.curve import Curve, slope_beyond
 from draftproof.drafters.draft_cost import MOST, DraftCost
-from draftproof.drafters.rising import rising
 from draftproof.errors import ParameterError
 
-FIRST_SLOPE: Final = 0.05
-"""What one more token adds to a pass over one token, as a share, until it is measured."""
-MIN_TOLD: Final = 5
-"""A pass over fewer tokens says nothing about wider ones: they differ by less than clocks do."""
 NUM_FIRST: Final = 3
 PLAIN_EVERY: Final = 100
 """A pass over one token is asked for when the last was this many passes ago: 1 % of the passes at most."""
 LEVEL_GAIN: Final = 0.2
 LEAST_GAIN: Final = 0.02
 SCATTER_GAIN: Final = 0.05
-DOUBT: Final = 2.0
-"""Standard errors."""
 NUM_TO_TELL: Final = 3
 """After so many passes over other widths the level is theirs, and a measurement tells all that it can of its shape."""
 MAX_SURPRISE: Final = log(2.0)
 """A single measurement counts as at most this far from its prediction: other processes cause outliers."""
 FINEST: Final = 160
+PLAIN: Final = 0
+"""In place of a total: a pass in which nobody has drafted."""
+NUM_EACH: Final = 64
+"""So many passes are taken in one by one; what later ones say of the shape counts together, TOGETHER at a time."""
+TOGETHER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +117,15 @@ class LearnedCosts:
         self._num_measured: dict[int, int] = {}
         # Width -> how many of its measurements came after another width's, or were among the first.
         self._num_told: dict[int, int] = {}
-        # For each of the widths its shape as it is taken, and by how many measurements; None until it is asked for.
-        self._rising: list[tuple[float, int]] | None = None
+        # None until it is asked for.
+        self._curve: Curve | None = None
         # Width -> its first logarithms of seconds over the level.
         self._firsts: dict[int, list[float]] = {}
         self._last_passes: dict[int, int] = {}
         self._scatter = self._last_surprise = 0.0
         self._num_passes = self._num_plain = self._num_since_plain = 0
+        # Total -> seconds, as they were asked for since the last pass.
+        self._asked: dict[int, float] = {}
         self._drafts = {False: DraftCost(), True: DraftCost()}
         self._load = ALONE
 
@@ -148,24 +142,24 @@ class LearnedCosts:
     def of_pass(self, width: int) -> float:
         """Seconds; see the module."""
         total = _binned(width + self._load.num_other_tokens)
-        return exp(self._level() + self._shape_at(total, self._hopeful))
+        if total not in self._asked:
+            self._asked[total] = exp(self._level()) * self._taken().hopeful(total)
+        return self._asked[total]
 
     def of_passes(self, most: int) -> NDArray[np.float64]:
         """Seconds."""
-        num_others, widths = self._load.num_other_tokens, self._widths
+        num_others = self._load.num_other_tokens
         totals = np.arange(1 + num_others, 1 + most + num_others)
         if totals[-1] > FINEST:
             totals = np.array([_binned(int(total)) for total in totals])
-        known = [exp(self._hopeful(index)) for index in range(len(widths))]
-        shapes = np.interp(totals, widths, known)
-        beyond = totals > widths[-1]
-        shapes[beyond] = known[-1] + _slope(widths[-1], known[-1]) * (totals[beyond] - widths[-1])
-        seconds: NDArray[np.float64] = exp(self._level()) * shapes
+        seconds: NDArray[np.float64] = exp(self._level()) * self._taken().hopeful_of(totals)
         return seconds
 
     def of_plain(self) -> float:
         """Seconds, for as many requests as the last pass had."""
-        return exp(self._level() + self._shape_at(_binned(self._load.num_requests), self._expected))
+        if PLAIN not in self._asked:
+            self._asked[PLAIN] = exp(self._level()) * self._taken().expected(_binned(self._load.num_requests))
+        return self._asked[PLAIN]
 
     def of_draft(self, num_tokens: int, *, is_lookup: bool = False) -> float:
         """Seconds; see `draft_cost`."""
@@ -174,7 +168,10 @@ class LearnedCosts:
     def observe_pass(self, width: int, seconds: float, load: Load = ALONE) -> None:
         """Move level and shape towards the measured time."""
         _check(width, seconds)
-        self._load, self._rising = load, None
+        self._load = load
+        self._asked.clear()
+        if self._num_passes < NUM_EACH or self._num_passes % TOGETHER == 0:
+            self._curve = None
         total, octave = _binned(width + load.num_other_tokens), load.num_cached.bit_length()
         num_measured = self._num_measured.get(total, 0)
         self._num_measured[total] = num_measured + 1
@@ -217,9 +214,12 @@ class LearnedCosts:
 
     def _correct(self, total: int, surprise: float) -> None:
         """Correct one width and leave the seconds of the other measured ones as they are."""
+        if surprise == 0.0:
+            return
         if total != 1:
             self._put(total, self._shape_at(total) + surprise)
             return
+        self._curve = None
         self._shape = {other: at if other == 1 else at - surprise for other, at in self._shape.items()}
         self._levels = {octave: level + surprise for octave, level in self._levels.items()}
         self._firsts = {other: [at - surprise for at in firsts] for other, firsts in self._firsts.items()}
@@ -227,6 +227,7 @@ class LearnedCosts:
     def _put(self, total: int, shape: float) -> None:
         if total not in self._shape:
             self._widths.insert(bisect_left(self._widths, total), total)
+            self._curve = None
         self._shape[total] = shape
 
     def observe_draft(self, num_tokens: int, seconds: float, *, is_lookup: bool = False) -> None:
@@ -237,41 +238,26 @@ class LearnedCosts:
         # A first draft that another process interrupted is no more than slow; the next ones find out.
         self._drafts[is_lookup].observe(num_tokens, seconds, MOST * self.of_plain())
 
-    def _shape_at(self, total: int, known: Callable[[int], float] | None = None) -> float:
-        """known: what is taken for a width's shape, by its index; as it was measured if None."""
-        widths, known = self._widths, known or self._measured
+    def _shape_at(self, total: int) -> float:
+        """As it was measured, or as its measured neighbours were."""
+        widths, shape = self._widths, self._shape
         right = bisect_left(widths, total)
         if right < len(widths) and widths[right] == total:
-            return known(right)
+            return shape[total]
         left = widths[right - 1]
-        left_cost = exp(known(right - 1))
+        left_cost = exp(shape[left])
         if right == len(widths):
-            return log(left_cost + _slope(left, left_cost) * (total - left))
-        right_cost = exp(known(right))
+            return log(left_cost + slope_beyond(left, left_cost) * (total - left))
+        right_cost = exp(shape[widths[right]])
         share = (total - left) / (widths[right] - left)
         return log(left_cost + share * (right_cost - left_cost))
 
-    def _measured(self, index: int) -> float:
-        return self._shape[self._widths[index]]
-
-    def _expected(self, index: int) -> float:
-        return self._taken()[index][0]
-
-    def _hopeful(self, index: int) -> float:
-        """As low as a shape may well be, after so few measurements with so much scatter."""
-        shape, count = self._taken()[index]
-        return shape - (DOUBT * sqrt(self._scatter / count) if index else 0.0)
-
-    def _taken(self) -> list[tuple[float, int]]:
-        if self._rising is None:
-            counts = (max(self._num_told.get(width, 0), 1) for width in self._widths)
-            self._rising = rising(zip((self._shape[width] for width in self._widths), counts, strict=True))
-        return self._rising
-
-
-def _slope(widest: int, cost: float) -> float:
-    """Beyond the widest measured pass, of such a cost."""
-    return max(FIRST_SLOPE, (cost - 1.0) / (widest - 1)) if widest >= MIN_TOLD else FIRST_SLOPE
+    def _taken(self) -> Curve:
+        if self._curve is None:
+            widths = self._widths
+            counts = [max(self._num_told.get(width, 0), 1) for width in widths]
+            self._curve = Curve(widths, [self._shape[width] for width in widths], counts, self._scatter)
+        return self._curve
 
 
 def _binned(num_tokens: int) -> int:

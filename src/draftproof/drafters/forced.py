@@ -70,9 +70,16 @@ def _after_forced(drafter: Drafter, request: DraftRequest) -> DraftRequest | Non
         return request
     grammar = None if request.grammar is None else request.grammar.after_all(lead)
     num_tokens = request.num_tokens - len(lead)
+    max_depth = None if request.max_depth is None else request.max_depth - len(lead)
     has_ended = grammar is not None and grammar.phase is Phase.ENDED
     # A sampler's state (mirostat) goes on by the target's law of each token, which is not known here.
-    if num_tokens == 0 or has_ended or request.history.needs_laws or drafter.method not in READ_CONTEXT_ALONE:
+    if (
+        num_tokens == 0
+        or max_depth == 0
+        or has_ended
+        or request.history.needs_laws
+        or drafter.method not in READ_CONTEXT_ALONE
+    ):
         return None
     try:
         history = request.history.extended(lead)
@@ -82,6 +89,7 @@ def _after_forced(drafter: Drafter, request: DraftRequest) -> DraftRequest | Non
         request,
         context_ids=[*request.context_ids, *lead],
         num_tokens=num_tokens,
+        max_depth=max_depth,
         noise=_Shifted(request.noise, len(request.context_ids), len(lead)),
         history=history,
         grammar=grammar,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final
 
 FIRST_BUDGET: Final = 2.0
-MOST_BUDGET: Final = 6.0
+MOST_BUDGET: Final = 24.0
 MOST_DEBT: Final = 1.0
 """Plain steps, as all of these."""
 MOST_SAVED: Final = 128.0

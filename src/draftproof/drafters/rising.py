@@ -6,19 +6,28 @@ Source: Ayer et al. 1955. Here: costs of passes by width, where measured ones fa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 
-def rising(measured: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
-    """For each the fitted mean, none below the one before it, and the count of all measurements that it is the mean of.
+class Pool(NamedTuple):
+    """So many neighbours that count as one: the mean of all that was measured of them."""
+
+    mean: float
+    num_measured: int
+    num_neighbours: int
+
+
+def rising(measured: Iterable[tuple[float, int]]) -> list[Pool]:
+    """The pools, whose means never fall.
 
     measured: (mean, count of its measurements, at least 1) each.
     """
-    pools: list[tuple[float, int, int]] = []
+    pools: list[Pool] = []
     for mean, count in measured:
         size = 1
-        while pools and pools[-1][0] > mean:
+        while pools and pools[-1].mean > mean:
             other, num, others = pools.pop()
             mean = (mean * count + other * num) / (count + num)
             count, size = count + num, size + others
-        pools.append((mean, count, size))
-    return [(mean, count) for mean, count, size in pools for _ in range(size)]
+        pools.append(Pool(mean, count, size))
+    return pools

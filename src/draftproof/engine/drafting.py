@@ -8,7 +8,7 @@ from time import perf_counter
 
 from draftproof.core import Draft
 from draftproof.drafters.anticipating import Anticipating, CuttingNodes
-from draftproof.drafters.base import Drafter, DraftRequest
+from draftproof.drafters.base import Drafter, DraftRequest, grows_trees
 from draftproof.drafters.forced import propose_after_forced
 from draftproof.engine.request import Request
 from draftproof.engine.turn import Turn
@@ -26,11 +26,14 @@ def num_asked(target: Target, drafter: Drafter | None, request: Request, num_mis
         return 0
     request.num_branches = partial(target.num_branches, request.slot)
     # A pass emits one token more than it accepts, and appends one more than it drafts.
-    most = min(request.num_tokens_left, target.room(request.slot, num_missing)) - 1
-    if most <= 0:
+    most, deepest = target.room(request.slot, num_missing) - 1, request.num_tokens_left - 1
+    if not grows_trees(drafter):
+        most = min(most, deepest)
+    if min(most, deepest) <= 0:
         return 0
     try:
-        request.forced_ids = forced_ids(request.grammar, most) if request.grammar is not None else ()
+        most_forced = min(most, deepest)
+        request.forced_ids = forced_ids(request.grammar, most_forced) if request.grammar is not None else ()
         num_forced = len(request.forced_ids)
         context_ids = [*request.context_ids, *request.forced_ids] if num_forced else request.context_ids
         request.confidence = drafter.confidence(request.slot, context_ids)
@@ -72,6 +75,7 @@ def draft_request(turn: Turn) -> DraftRequest:
         law_power=request.law_power,
         anticipating=_anticipating(request),
         num_branches=request.num_branches,
+        max_depth=max(request.num_tokens_left - 1, 1),
         row_params=request.row_params,
         history=request.history,
         grammar=request.grammar,
@@ -100,5 +104,10 @@ def _checked(draft: Draft, ask: DraftRequest) -> Draft:
         raise DraftproofError(
             f"the drafter proposed {len(draft)} tokens from position {draft.start} where at most {ask.num_tokens} from "
             f"position {len(ask.context_ids)} were asked for; this is a bug of the drafter"
+        )
+    if ask.max_depth is not None and len(draft) > ask.max_depth and max(draft.depths) >= ask.max_depth:
+        raise DraftproofError(
+            f"the drafter proposed a path of {1 + max(draft.depths)} tokens where at most {ask.max_depth} were asked "
+            "for; this is a bug of the drafter"
         )
     return draft

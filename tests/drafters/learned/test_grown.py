@@ -94,6 +94,9 @@ def test_a_request_that_cuts_its_trees_gets_two_slots_more_than_they_go_deep(dra
         def num_worth(self, survival):
             return min(len(survival), num_kept[0])
 
+        def least_survivals(self, num):
+            return np.full(num, 1e-300)
+
     block_hidden = drafter.block_hidden
 
     def recorded(requests, given=None):

@@ -102,6 +102,9 @@ def test_a_request_that_asks_what_is_worth_it_gets_as_many_slots_as_its_drafts_g
         def num_worth(self, survival):
             return len(survival)
 
+        def least_survivals(self, num):
+            return np.full(num, 1e-300)
+
         def values(self, survival):
             return survival.sum(axis=-1)
 

@@ -119,7 +119,7 @@ class BlockDrafter:
         return self.block_hidden(requests, [first + turn.num_tokens for turn in turns])
 
     def _num_tokens(self, request: DraftRequest) -> int:
-        return min(request.num_tokens, self.layout.num_drafts) if self.context.is_ready(request) else 0
+        return min(request.num_tokens, request.deepest(self.layout.num_drafts)) if self.context.is_ready(request) else 0
 
     @torch.no_grad()
     def cache_context(self, requests: Sequence[DraftRequest]) -> None:

@@ -32,8 +32,8 @@ def growing() -> Any:
     try:
         grow(
             np.zeros((2, size), dtype=np.float32), ids, rows, rows, 1.0, 1.0, length, 1.0, (0.0, 0, 0, 0, 0), 2, 2, 2,
-            -1.0, ids, np.full(size, 1 / size, dtype=np.float32), np.zeros(size + 1, dtype=np.int32),
-            np.zeros((2, length, rank), dtype=np.float32),
+            np.zeros(2), np.zeros(2), ids, np.full(size, 1 / size, dtype=np.float32),
+            np.zeros(size + 1, dtype=np.int32), np.zeros((2, length, rank), dtype=np.float32),
         )  # fmt: skip
     except Exception as error:  # whatever a release of numba raises where it can't compile it
         warnings.warn(f"trees are grown in rounds, since numba refuses: {error}", RuntimeWarning, stacklevel=2)

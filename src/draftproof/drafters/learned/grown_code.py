@@ -157,19 +157,21 @@ def grow(  # type: ignore[no-untyped-def]
     budget,
     max_depth,
     least,
+    discounts,
     root_ids,
     root_probs,
     places,
     own_rows,
 ):
-    """Pops the heaviest candidate until `budget` were popped, or none of `least` log weight or more is left; each one
-    popped is expanded.
+    """Pops the heaviest candidate until `budget` were popped, or none of enough log weight is left; each one popped is
+    expanded.
 
     logits [slots, D] of tokens ids [D]; rows [D, rank] and table [V, rank]: the bias. noise: of the first slot, as
-    `make_list` takes it. root_ids, root_probs [K]: the law of the first slot. places [D + 1] and
-    own_rows [slots or more, length, rank]: scratch, whose pages are there. Returns those that were popped, in that
-    order: token ids, parents and depths [3, n], log weights [n]. A parent stands before its children, and is named by
-    its place, -1 for the context.
+    `make_list` takes it. least [budget]: log weights that the first, second, … one popped need. discounts:
+    added to the log shares of each depth, the last one's below it too. root_ids, root_probs [K]: the law of the first
+    slot. places [D + 1] and own_rows [slots or more, length, rank]: scratch, whose pages are there. Returns those that
+    were popped, in that order: token ids, parents and depths [3, n], log weights [n]. A parent stands before its
+    children, and is named by its place, -1 for the context.
     """
     noise_weight, position, sample_index, key0, key1 = noise
     num_slots, rank = len(logits), rows.shape[1]
@@ -194,13 +196,18 @@ def grow(  # type: ignore[no-untyped-def]
     num = best_of(values, len(root_ids), best, order)
     to_log_shares(best, num, total, sharpness)
     for index in range(num):
-        tokens[index], parents[index], depths[index], heights[index] = root_ids[order[index]], -1, 0, best[index]
+        tokens[index], parents[index], depths[index], heights[index] = (
+            root_ids[order[index]],
+            -1,
+            0,
+            best[index] + discounts[0],
+        )
 
     num_popped = 0
     while num_popped < budget:
         top = -1
         for index in range(num):
-            if heights[index] >= least and (top < 0 or heights[index] > heights[top]):
+            if heights[index] >= least[num_popped] and (top < 0 or heights[index] > heights[top]):
                 top = index
         if top < 0:
             break
@@ -234,6 +241,6 @@ def grow(  # type: ignore[no-untyped-def]
         to_log_shares(best, num_best, total, sharpness)
         for index in range(num_best):
             tokens[num], parents[num], depths[num] = lists[slot, order[index]], node, slot
-            heights[num] = height + best[index]
+            heights[num] = height + discounts[min(slot, len(discounts) - 1)] + best[index]
             num += 1
     return popped[:, :num_popped], log_weights[:num_popped]

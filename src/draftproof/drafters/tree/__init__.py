@@ -65,7 +65,10 @@ def tree_drafter_of(drafter: Drafter, config: SpeculativeConfig) -> Drafter:
             return SampledTreeDrafter(source, verifier.siblings, max_depth=max_depth, shape=shape, sharpness=sharpness)
     if config.lookup_first is not None:
         source = WithLookup(source, config.lookup_first)
-    return TreeDrafter(source, builder_of(config.tree_builder, source, max_depth), shares_of(config))
+    builder = builder_of(config.tree_builder, source, max_depth)
+    # Under exact-law verifiers nothing is learned: what an earlier request has taught would change a later one's text.
+    learns = config.draft_length != "fixed" and config.verifier == "keyed"
+    return TreeDrafter(source, builder, shares_of(config), learns_discounts=learns)
 
 
 def builder_of(name: str | None, source: LawSource, max_depth: int) -> TreeBuilder:

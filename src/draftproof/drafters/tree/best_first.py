@@ -37,7 +37,7 @@ class BestFirst:
         """The best candidates without a law."""
         if self.max_rounds is not None and round_index >= self.max_rounds:
             return []
-        return tree.best_open(self.num_per_round, self.max_depth)
+        return tree.best_open(self.num_per_round, tree.request.deepest(self.max_depth))
 
     def chosen(self, tree: Growing) -> NDArray[np.int64]:
         """The best of all."""

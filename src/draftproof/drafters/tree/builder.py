@@ -2,8 +2,8 @@
 
 A builder is asked in rounds. In each it names candidates to expand, the source gives the laws after them, and their
 best children become candidates. When it names none, it chooses the draft. Bounds that hold for all of them: a draft has
-at most `request.num_tokens` nodes, no path is longer than `max_depth`, and siblings differ (T20a: a duplicate could
-only cost, never be reached).
+at most `request.num_tokens` nodes, no path is longer than `max_depth` or the request's, and siblings differ (T20a: a
+duplicate could only cost, never be reached).
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from draftproof.drafters.anticipating import Anticipating
 from draftproof.drafters.base import DraftRequest
 from draftproof.drafters.tree.best_first import BestFirst
 from draftproof.drafters.tree.builder import TreeBuilder
+from draftproof.drafters.tree.discounts import MOST_DEPTHS, NONE, Discounts
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores, Ranked, log_shares_of
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
@@ -41,6 +42,9 @@ COUNTS: Final = (1, 2, 4, 8, 16)
 """Of how many more nodes it is asked what they would bring; what lies between two of these is on a line."""
 
 
+NUM_FIRST: Final = 64
+EVERY: Final = 4
+"""After NUM_FIRST verified drafts with the same shares, one in EVERY is learned from."""
 LEAST_WORTH: Final = -5.0
 """Log weight; of drafts that are cut to what is worth it, what is less likely isn't grown."""
 
@@ -48,16 +52,30 @@ LEAST_WORTH: Final = -5.0
 class TreeDrafter:
     """Trees from `source`, shaped by `builder`; `shares` chooses noise_weight and sharpness for each pass."""
 
-    def __init__(self, source: LawSource, builder: TreeBuilder, shares: SharesPolicy | Shares | None = None) -> None:
+    grows_trees = True
+
+    def __init__(
+        self,
+        source: LawSource,
+        builder: TreeBuilder,
+        shares: SharesPolicy | Shares | None = None,
+        *,
+        learns_discounts: bool = False,
+    ) -> None:
+        """learns_discounts: what a tree looks like may depend on earlier verdicts."""
         self.source, self.builder = source, builder
         self.shares: SharesPolicy = FixedShares(shares or Shares()) if isinstance(shares, Shares | None) else shares
         self.method = source.method
         source.look = self._powers
         self._scores: dict[int, NoiseScores] = {}
+        self._learns_discounts = learns_discounts
+        self._discounts: defaultdict[Shares, Discounts] = defaultdict(Discounts)
         self._survival: defaultdict[Shares, Survival] = defaultdict(Survival)
         self._offspring: defaultdict[Shares, Offspring] = defaultdict(Offspring)
         self._drafted: dict[int, _Drafted] = {}
+        self._num_drafts: defaultdict[Shares, int] = defaultdict(int)
         self._worth: defaultdict[int, Worth] = defaultdict(Worth)
+        self._limits: dict[int, _Limits] = {}
 
     @property
     def proposes_without_confidence(self) -> bool:
@@ -87,13 +105,23 @@ class TreeDrafter:
             return
         # A draft may have begun with tokens that a grammar forced.
         num_before = drafted.start - verdict.decisions[0].position
-        accepted = np.zeros(len(drafted.log_weights), dtype=bool)
-        accepted[[node - num_before for node in verdict.path if node >= num_before]] = True
-        self._calibration(drafted.shares).observe(drafted.log_weights, accepted)
         arms = self.shares.arms(slot)
         if arms and len(verdict.token_ids) > num_before:
             noise, emitted_id = self._scores[slot].noise, verdict.token_ids[num_before]
             self.shares.observe(slot, log_shares_of(emitted_id, drafted.law, noise, drafted.start, arms))
+        self._num_drafts[drafted.shares] += 1
+        num_drafts = self._num_drafts[drafted.shares]
+        if num_drafts <= NUM_FIRST or num_drafts % EVERY == 0:
+            self._learn(drafted, [node - num_before for node in verdict.path if node >= num_before])
+
+    def _learn(self, drafted: _Drafted, path: Sequence[int]) -> None:
+        """How far weights are right. path: the draft's accepted nodes."""
+        accepted = np.zeros(len(drafted.log_weights), dtype=bool)
+        accepted[path] = True
+        self._calibration(drafted.shares).observe(drafted.log_weights, accepted)
+        if self._learns_discounts:
+            log_weights, depths = drafted.log_weights.tolist(), drafted.depths.tolist()
+            self._discounts[drafted.shares].observe(log_weights, depths, drafted.parents, path, drafted.discounts)
 
     def release(self, slot: int) -> None:
         """Forgets the slot's request."""
@@ -102,6 +130,7 @@ class TreeDrafter:
         self._scores.pop(slot, None)
         self._drafted.pop(slot, None)
         self._worth.pop(slot, None)
+        self._limits.pop(slot, None)
 
     def confidence(self, slot: int, context_ids: Sequence[int]) -> float | None:
         """As the source's."""
@@ -130,12 +159,25 @@ class TreeDrafter:
             return False
         if anticipating is not None and anticipating.is_probe:
             return False
-        least = builder.min_log_weight if anticipating is None else max(builder.min_log_weight, LEAST_WORTH)
-        found = self.source.grown(tree.request, law, self._scores[tree.request.slot], builder.max_depth, least)
+        request = tree.request
+        least = np.full(request.num_tokens, builder.min_log_weight)
+        if anticipating is not None:
+            least = np.maximum(self._least_worth(request.slot, anticipating, request.num_tokens), least)
+        max_depth = request.deepest(builder.max_depth)
+        found = self.source.grown(request, law, self._scores[request.slot], max_depth, least, self._discounts_of(tree))
         if found is None:
             return False
         tree.take(law, *found)
         return True
+
+    def _least_worth(self, slot: int, anticipating: Anticipating, num: int) -> NDArray[np.float64]:
+        """[num] log weights below which nodes are cut off whatever else is in the tree."""
+        survivals, calibration = anticipating.least_survivals(num), self._calibration(self._scores[slot].shares)
+        known = self._limits.get(slot)
+        if known is None or known.survivals is not survivals or known.version is not calibration.version:
+            weights = np.maximum(calibration.least_weights(survivals), LEAST_WORTH)
+            known = self._limits[slot] = _Limits(survivals, calibration.version, weights)
+        return known.log_weights
 
     def _grow(self, trees: Sequence[Growing]) -> None:
         for round_index in itertools.count():
@@ -208,6 +250,7 @@ class TreeDrafter:
     def _add(self, tree: Growing, nodes: Sequence[int], laws: Sequence[Law | None]) -> None:
         """The best children after each of the nodes that has a law."""
         scores, start = self._scores[tree.request.slot], len(tree.request.context_ids)
+        discounts = self._discounts_of(tree)
         at_depth: defaultdict[int, list[int]] = defaultdict(list)
         for place, (node, law) in enumerate(zip(nodes, laws, strict=True)):
             if law is not None:
@@ -217,7 +260,9 @@ class TreeDrafter:
             ranked = scores.ranked_together([cast(Law, laws[place]) for place in places], start + depth)
             found |= zip(places, ranked, strict=True)
         for place, (token_ids, log_shares) in sorted(found.items()):
-            tree.add(nodes[place], token_ids, log_shares + self.source.log_discount, cast(Law, laws[place]))
+            depth = 0 if nodes[place] == ROOT else int(tree.depths[nodes[place]]) + 1
+            discount = self.source.log_discount + discounts[min(depth, MOST_DEPTHS - 1)]
+            tree.add(nodes[place], token_ids, log_shares + discount, cast(Law, laws[place]))
 
     def _draft(self, tree: Growing) -> Draft:
         request = tree.request
@@ -236,14 +281,23 @@ class TreeDrafter:
         if tree.is_whole and len(chosen):
             # Laws of one depth more were of use, to know that it isn't worth it.
             self.source.went_down(request.slot, 2 + int(tree.depths[chosen].max()))
-        log_weights = tree.log_weights[chosen]
-        self._drafted[request.slot] = _Drafted(start, self._shares_of(tree), log_weights, tree.law_after(ROOT))
         token_ids, parents = tree.cut(chosen)
+        self._drafted[request.slot] = _Drafted(
+            start,
+            self._shares_of(tree),
+            tree.law_after(ROOT),
+            tree.log_weights[chosen],
+            tree.depths[chosen],
+            parents,
+            self._discounts_of(tree),
+        )
         return Draft.of_token_ids(start, token_ids, parents, looked_at_target_field=looked)
 
     def _shares_of(self, tree: Growing) -> Shares:
-        scores = self._scores[tree.request.slot]
-        return Shares(scores.noise_weight, scores.sharpness)
+        return self._scores[tree.request.slot].shares
+
+    def _discounts_of(self, tree: Growing) -> NDArray[np.float64]:
+        return self._discounts[self._shares_of(tree)].logs if self._learns_discounts else NONE
 
     def _survivals(self, tree: Growing, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._calibration(self._shares_of(tree)).of(log_weights)
@@ -255,10 +309,22 @@ class TreeDrafter:
         return self._offspring[self._shares_of(tree)]
 
 
+class _Limits(NamedTuple):
+    """log_weights [n], of the survivals [n] by one version of a calibration."""
+
+    survivals: NDArray[np.float64]
+    version: object
+    log_weights: NDArray[np.float64]
+
+
 class _Drafted(NamedTuple):
-    """A slot's last draft. start: its first token's position. log_weights: [n] of its nodes. law: after the context."""
+    """A slot's last draft. start: its first token's position. law: after the context. log_weights, depths, parents: [n]
+    of its nodes. discounts: that the weights were made with."""
 
     start: int
     shares: Shares
-    log_weights: NDArray[np.float64]
     law: Law
+    log_weights: NDArray[np.float64]
+    depths: NDArray[np.int64]
+    parents: list[int]
+    discounts: NDArray[np.float64]

@@ -9,7 +9,7 @@ few array operations each, whatever the number of candidates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from draftproof.grammar import GrammarCursor
     from draftproof.sampling import History
 
-_FIRST_CAPACITY = 256
+_FIRST_CAPACITY: Final = 256
+_NO_IDS: Final = np.empty((3, 0), dtype=np.int64)
+_NO_WEIGHTS: Final = np.empty(0)
+_NONE_OPEN: Final = np.empty(0, dtype=bool)
 
 
 class Point(NamedTuple):
@@ -48,9 +51,9 @@ class Growing:
         self._laws: dict[int, Law] = {}
         self._children: dict[int, slice] = {}
         self._points: dict[int, Point] = {ROOT: Point(request.history, request.grammar)}
-        self._ids = np.empty((3, _FIRST_CAPACITY), dtype=np.int64)
-        self._log_weights = np.empty(_FIRST_CAPACITY)
-        self._is_open = np.empty(_FIRST_CAPACITY, dtype=bool)
+        self._ids: NDArray[np.int64] = _NO_IDS
+        self._log_weights: NDArray[np.float64] = _NO_WEIGHTS
+        self._is_open: NDArray[np.bool_] = _NONE_OPEN
 
     @property
     def token_ids(self) -> NDArray[np.int64]:
@@ -75,10 +78,11 @@ class Growing:
         """
         self._laws[parent] = law
         begin, end = self.num_candidates, self.num_candidates + len(token_ids)
-        while end > self._ids.shape[1]:
-            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)], axis=1)
-            self._log_weights = np.concatenate([self._log_weights, np.empty_like(self._log_weights)])
-            self._is_open = np.concatenate([self._is_open, np.empty_like(self._is_open)])
+        if end > self._ids.shape[1]:
+            more = max(_FIRST_CAPACITY, end)
+            self._ids = np.concatenate([self._ids, np.empty((3, more), dtype=np.int64)], axis=1)
+            self._log_weights = np.concatenate([self._log_weights, np.empty(more)])
+            self._is_open = np.concatenate([self._is_open, np.empty(more, dtype=bool)])
         self._children[parent] = slice(begin, end)
         self._ids[0, begin:end] = token_ids
         self._ids[1, begin:end] = parent
@@ -90,13 +94,11 @@ class Growing:
         self.num_candidates = end
 
     def take(self, law: Law, fields: NDArray[np.int64], log_weights: NDArray[np.float64]) -> None:
-        """These are all candidates that there will be: token ids, parents and depths [3, n], log weights [n]. law: that
-        after the context."""
+        """These are all candidates that there will be, the heaviest first: token ids, parents and depths [3, n], log
+        weights [n]. law: that after the context."""
         self.num_candidates, self.is_done, self.is_whole = len(log_weights), True, True
         self._laws[ROOT] = law
         self._ids, self._log_weights = fields, log_weights
-        self._is_open = np.zeros(len(log_weights), dtype=bool)
-        self._children = {}
 
     def expand(self, candidates: Sequence[int]) -> None:
         """These get a law: they join the trunk."""
@@ -123,6 +125,9 @@ class Growing:
         `min_log_weight`.
         """
         weights = self.log_weights
+        if self.is_whole:
+            possible = np.arange(min(num_wanted, self.num_candidates))
+            return possible[: np.count_nonzero(weights >= min_log_weight)]
         possible = np.flatnonzero((weights > -np.inf) & (weights >= min_log_weight))
         return possible[np.argsort(-weights[possible], kind="stable")][:num_wanted]
 
@@ -147,6 +152,8 @@ class Growing:
 
     def cut(self, chosen: NDArray[np.int64]) -> tuple[list[int], list[int]]:
         """(token ids, parents) of the chosen candidates alone: closed under parents, parents before children."""
+        if self.is_whole and len(chosen) and chosen[-1] == len(chosen) - 1:
+            return self.token_ids[: len(chosen)].tolist(), self.parents[: len(chosen)].tolist()
         where = np.full(self.num_candidates + 1, ROOT, dtype=np.int64)
         where[chosen] = np.arange(len(chosen))
         # Index -1, the context's, is the entry after the last candidate.

@@ -33,6 +33,8 @@ class SampledTreeDrafter:
     the power that the drafter's laws are raised to before they are drawn from.
     """
 
+    grows_trees = True
+
     def __init__(
         self,
         source: LawSource,
@@ -89,7 +91,7 @@ class SampledTreeDrafter:
         return self.source.confidence(slot, context_ids)
 
     def _shape(self, request: DraftRequest) -> Shape:
-        return self.shape(request.num_tokens, self.max_depth)
+        return self.shape(request.num_tokens, request.deepest(self.max_depth))
 
     def _sharpened(self, law: Law | None) -> Law | None:
         return None if law is None else sharpened(law, self.sharpness)

@@ -54,12 +54,21 @@ class NoiseScores:
             raise ParameterError("noise_weight", noise_weight, "0 for noise whose fields can't be read")
         self.noise: Any = noise
         self.noise_weight, self.sharpness, self.num_children = noise_weight, sharpness, num_children
+        self._shares = Shares(noise_weight, sharpness)
         self._powers: dict[int, NDArray[np.float32]] = {}
         # The ids that were asked for last, and the powers of all that ever were; 0 where none is known.
         self._some: dict[int, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self._known: dict[int, NDArray[np.float32]] = {}
         self._last: dict[int, tuple[Law, float, int, Ranked]] = {}
         self._scratch: NDArray[np.float32] = np.empty(0, dtype=np.float32)
+
+    @property
+    def shares(self) -> Shares:
+        """The settings as they are."""
+        known = self._shares
+        if known.noise_weight != self.noise_weight or known.sharpness != self.sharpness:
+            known = self._shares = Shares(self.noise_weight, self.sharpness)
+        return known
 
     def forget_before(self, position: int) -> None:
         """Drops what is kept for positions that are committed."""

@@ -65,9 +65,20 @@ class LawSource(Asked, Protocol):
         """For each tree the laws after the last `num_new[i]` nodes of its trunk; None: nothing can follow there."""
         ...
 
-    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
-        """The best tree of the request's `num_tokens`, of log weights of `least` or more, where the source grows it
-        sooner than in rounds; None where it doesn't. law: that after the context, as `root_laws` has given it."""
+    def grown(
+        self,
+        request: DraftRequest,
+        law: Law,
+        scores: NoiseScores,
+        max_depth: int,
+        least: NDArray[np.float64],
+        discounts: NDArray[np.float64],
+    ) -> Grown | None:
+        """The best tree, the heaviest node first, where the source grows it sooner than in rounds; else None.
+
+        law: that after the context, as `root_laws` has given it. least: [most nodes] the log weights that the first,
+        second, … node need to be in it. discounts: [MOST_DEPTHS] added to the log shares of each depth.
+        """
         ...
 
     def went_down(self, slot: int, depth: int) -> None:
@@ -102,7 +113,15 @@ class DrafterSource(Generic[Drafting]):
         """The drafter's."""
         return self.drafter.proposes_without_confidence
 
-    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
+    def grown(
+        self,
+        request: DraftRequest,
+        law: Law,
+        scores: NoiseScores,
+        max_depth: int,
+        least: NDArray[np.float64],
+        discounts: NDArray[np.float64],
+    ) -> Grown | None:
         """In rounds."""
         return None
 

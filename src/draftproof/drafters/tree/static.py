@@ -87,7 +87,7 @@ class Static:
         return np.array(sorted(self._filled(tree).values()), dtype=np.int64)
 
     def _shape(self, tree: Growing) -> Shape:
-        return shape_for(tree.request.num_tokens, self.max_depth)
+        return shape_for(tree.request.num_tokens, tree.request.deepest(self.max_depth))
 
     def _filled(self, tree: Growing) -> dict[int, int]:
         """Node of the shape -> candidate, for what has grown so far."""

@@ -22,6 +22,7 @@ STRENGTH: Final = 6.0
 FORGETTING: Final = 0.998
 FIRST_CHILDREN: Final[NDArray[np.float64]] = np.array([0.5, 0.15, 0.08, 0.05, 0.03, 0.02, 0.015, 0.01])
 NUM_CHILDREN: Final = len(FIRST_CHILDREN)
+ROUNDING: Final = 1e-9
 CHILDREN_GAIN: Final = 0.03
 SURE_OF: Final = (0.35, 0.65)
 SURE: Final[NDArray[np.float64]] = np.array(SURE_OF)
@@ -41,10 +42,23 @@ class Survival:
 
     def of(self, log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """[n] probabilities of acceptance for candidates of `log_weights` [n], at most 0."""
-        if self._log_estimates is None:
-            estimates = (self._accepted + STRENGTH * self._claimed) / (self._verified + STRENGTH)
-            self._log_estimates = np.log(np.minimum.accumulate(estimates))
-        return np.exp(np.interp(-log_weights, self._middles, self._log_estimates))
+        return np.exp(np.interp(-log_weights, self._middles, self._estimated()))
+
+    def least_weights(self, survivals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[n] the log weights below which candidates are less likely to be accepted than `survivals` [n].
+
+        -inf where none are, infinity where all are.
+        """
+        estimates, wanted = self._estimated(), np.log(survivals)
+        # The last bin whose estimate is enough.
+        last = np.searchsorted(-estimates, -wanted, side="right") - 1
+        inner = np.clip(last, 0, NUM_BINS - 2)
+        falls = estimates[inner] - estimates[inner + 1]
+        parts = np.divide(estimates[inner] - wanted, falls, out=np.zeros(len(wanted)), where=falls > 0)
+        weights = -(self._middles[inner] + BIN * parts) - ROUNDING
+        weights[last < 0] = np.inf
+        weights[last >= NUM_BINS - 1] = -np.inf
+        return weights
 
     def observe(self, log_weights: NDArray[np.float64], accepted: NDArray[np.bool_]) -> None:
         """Takes in verified nodes, and which of them were on the accepted path."""
@@ -54,6 +68,18 @@ class Survival:
         bins = _bins(log_weights)
         self._verified += np.bincount(bins, minlength=NUM_BINS)
         self._accepted += np.bincount(bins, weights=accepted, minlength=NUM_BINS)
+
+    @property
+    def version(self) -> object:
+        """Another one after each change."""
+        return self._estimated()
+
+    def _estimated(self) -> NDArray[np.float64]:
+        """[NUM_BINS] logarithms, never rising."""
+        if self._log_estimates is None:
+            estimates = (self._accepted + STRENGTH * self._claimed) / (self._verified + STRENGTH)
+            self._log_estimates = np.log(np.minimum.accumulate(estimates))
+        return self._log_estimates
 
 
 def _bins(log_weights: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -27,7 +27,10 @@ class TopK:
     def next_nodes(self, tree: Growing, round_index: int) -> list[int]:
         """The last level's k best."""
         depth = round_index
-        if depth + 1 >= self.max_depth or self.num_children * (depth + 1) >= tree.request.num_tokens:
+        if (
+            depth + 1 >= tree.request.deepest(self.max_depth)
+            or self.num_children * (depth + 1) >= tree.request.num_tokens
+        ):
             return []
         return [int(node) for node in _level(tree, depth, self.num_children)]
 

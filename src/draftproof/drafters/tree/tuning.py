@@ -31,7 +31,7 @@ MAX_LOSS: Final = 6.0
 MARGIN: Final = 0.01
 """In nats a token."""
 NUM_FIRST: Final = 64
-EVERY: Final = 4
+EVERY: Final = 16
 """After NUM_FIRST drafts of a kind, one in EVERY is learned from: an arm's share costs a pass over the vocabulary."""
 
 

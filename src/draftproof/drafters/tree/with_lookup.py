@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Law, PointMass, Sparse, Verdict
 from draftproof.drafters.automaton import Place
@@ -69,7 +70,15 @@ class WithLookup:
     def look(self, look: Look | None) -> None:
         self.source.look = look
 
-    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, max_depth: int, least: float) -> Grown | None:
+    def grown(
+        self,
+        request: DraftRequest,
+        law: Law,
+        scores: NoiseScores,
+        max_depth: int,
+        least: NDArray[np.float64],
+        discounts: NDArray[np.float64],
+    ) -> Grown | None:
         """In rounds."""
         return None
 
