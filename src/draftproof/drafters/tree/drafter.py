@@ -172,11 +172,11 @@ class TreeDrafter:
 
     def _least_worth(self, slot: int, anticipating: Anticipating, num: int) -> NDArray[np.float64]:
         """[num] log weights below which nodes are cut off whatever else is in the tree."""
-        survivals, calibration = anticipating.least_survivals(num), self._calibration(self._scores[slot].shares)
+        survivals, shares = anticipating.least_survivals(num), self._scores[slot].shares
         known = self._limits.get(slot)
-        if known is None or known.survivals is not survivals or known.version is not calibration.version:
-            weights = np.maximum(calibration.least_weights(survivals), LEAST_WORTH)
-            known = self._limits[slot] = _Limits(survivals, calibration.version, weights)
+        if known is None or known.survivals is not survivals or known.shares is not shares:
+            weights = np.maximum(self._calibration(shares).least_weights(survivals), LEAST_WORTH)
+            known = self._limits[slot] = _Limits(survivals, shares, weights)
         return known.log_weights
 
     def _grow(self, trees: Sequence[Growing]) -> None:
@@ -310,10 +310,10 @@ class TreeDrafter:
 
 
 class _Limits(NamedTuple):
-    """log_weights [n], of the survivals [n] by one version of a calibration."""
+    """log_weights [n], of the survivals [n] by the shares' calibration as it was when these were asked for."""
 
     survivals: NDArray[np.float64]
-    version: object
+    shares: Shares
     log_weights: NDArray[np.float64]
 
 

@@ -69,11 +69,6 @@ class Survival:
         self._verified += np.bincount(bins, minlength=NUM_BINS)
         self._accepted += np.bincount(bins, weights=accepted, minlength=NUM_BINS)
 
-    @property
-    def version(self) -> object:
-        """Another one after each change."""
-        return self._estimated()
-
     def _estimated(self) -> NDArray[np.float64]:
         """[NUM_BINS] logarithms, never rising."""
         if self._log_estimates is None:
