@@ -7,29 +7,16 @@ cache folder.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 
-_REASSOCIATED = {"reassoc", "nsz", "contract", "arcp", "nnan"}
+from draftproof.drafters.tree.ranked_code import REASSOCIATED, best_of, compiled, to_log_shares
+
 NEAR = 4.0
 """Nats below a slot's likeliest token: where noise isn't looked at and enough tokens are as near, others aren't."""
 
 
-def _compiled(**options: Any) -> Any:
-    """njit with a cache, or without one where no folder can be written."""
-
-    def decorate(function: Any) -> Any:
-        try:
-            return njit(cache=True, nogil=True, **options)(function)
-        except RuntimeError:
-            return njit(nogil=True, **options)(function)
-
-    return decorate
-
-
-@_compiled()
+@compiled()
 def field_word(token_id, position, sample_index, key0, key1):  # type: ignore[no-untyped-def]
     """The word of the target's field, as noise.py lays it out: Philox4x32-7 of (token // 4, position, sample, 0)."""
     mask = np.uint64(0xFFFFFFFF)
@@ -46,14 +33,14 @@ def field_word(token_id, position, sample_index, key0, key1):  # type: ignore[no
     return c0 if lane == 0 else c1 if lane == 1 else c2 if lane == 2 else c3
 
 
-@_compiled()
+@compiled()
 def exponential_of(token_id, position, sample_index, key0, key1):  # type: ignore[no-untyped-def]
     """A token's exponential, finite and above 0 as in scores.py."""
     word = float(field_word(token_id, position, sample_index, key0, key1))
     return -math.log1p(-min((word + 0.5) * 2.0**-32, 1.0 - 2.0**-24))
 
 
-@_compiled(fastmath=_REASSOCIATED)
+@compiled(fastmath=REASSOCIATED)
 def gathered(logits, edge, places):  # type: ignore[no-untyped-def]
     """The places of logits above `edge`, into `places` [D]; returns how many there are."""
     count = 0
@@ -63,7 +50,7 @@ def gathered(logits, edge, places):  # type: ignore[no-untyped-def]
     return count
 
 
-@_compiled(fastmath=_REASSOCIATED)
+@compiled(fastmath=REASSOCIATED)
 def make_list(logits, ids, rows, scale, reach, noise, places, kept, scores, powers, own_rows):  # type: ignore[no-untyped-def]
     """A slot's list into kept, scores, powers [L] and own_rows [L, rank]; returns how many there are. noise: (weight,
     position, sample index, key words). places [D + 1]: scratch."""
@@ -109,40 +96,7 @@ def make_list(logits, ids, rows, scale, reach, noise, places, kept, scores, powe
     return num_kept
 
 
-@_compiled()
-def best_of(values, count, best, order):  # type: ignore[no-untyped-def]
-    """The largest of the first `count` values above 0 into best [K], their places into order [K], the largest first;
-    returns how many there are."""
-    num_best = 0
-    for index in range(count):
-        value = values[index]
-        if value <= 0.0 or (num_best == len(best) and value <= best[num_best - 1]):
-            continue
-        at = num_best if num_best < len(best) else len(best) - 1
-        while at > 0 and best[at - 1] < value:
-            best[at], order[at] = best[at - 1], order[at - 1]
-            at -= 1
-        best[at], order[at] = value, index
-        num_best = min(num_best + 1, len(best))
-    return num_best
-
-
-@_compiled()
-def to_log_shares(best, num_best, total, sharpness):  # type: ignore[no-untyped-def]
-    """In place of the largest values: the logarithms of their shares of `total`, as scores.py has them."""
-    if num_best == 0:
-        return
-    most, last, rest, sharpened = best[0], best[num_best - 1] / best[0], total, 0.0
-    for index in range(num_best):
-        rest -= best[index]
-        best[index] = (best[index] / most) ** sharpness
-        sharpened += best[index]
-    sharpened += max(rest, 0.0) / most * last ** (sharpness - 1.0)
-    for index in range(num_best):
-        best[index] = min(math.log(best[index] / sharpened), 0.0)
-
-
-@_compiled(fastmath=_REASSOCIATED)
+@compiled(fastmath=REASSOCIATED)
 def grow(  # type: ignore[no-untyped-def]
     logits,
     ids,

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.core import Key, Law, Noise, PointMass, Purpose, Sparse
+from draftproof.drafters.tree.ranked import ranking
 from draftproof.drafters.tree.settings import Shares
 from draftproof.errors import ParameterError
 
@@ -30,6 +31,7 @@ Ranked = tuple[NDArray[np.int64], NDArray[np.float64]]
 _BLOCK: Final = 64
 _FEW: Final = 1024
 """Tokens of a law that are sorted whole."""
+_NO_POWERS: Final[NDArray[np.float32]] = np.empty(0, dtype=np.float32)
 _NO_ID: Final[NDArray[np.int64]] = np.empty(0, dtype=np.int64)
 
 
@@ -116,11 +118,13 @@ class NoiseScores:
         probs, token_ids = law.weights()
         if token_ids is not None and len(token_ids) <= _FEW:
             return self._ranked_rows(probs[None], token_ids, position)[0]
+        rank = ranking()
+        if rank is not None and probs.dtype == np.float32 and len(probs):
+            return self._ranked_at_once(rank, probs, token_ids, position)
         if self.noise_weight == 0:
             scores = probs
         elif token_ids is None:
-            if len(self._scratch) < len(probs):
-                self._scratch = np.empty(len(probs), dtype=np.float32)
+            self._reserve(len(probs))
             scores = np.multiply(probs, self._power(position, len(probs)), out=self._scratch[: len(probs)])
         else:
             scores = probs * self.powers_at(position, token_ids)
@@ -130,6 +134,22 @@ class NoiseScores:
             return _NO_ID, np.empty(0)
         ids = best if token_ids is None else token_ids[best]
         return ids, self._log_shares(scores.sum(), scores[best])
+
+    def _ranked_at_once(
+        self, rank: Any, probs: NDArray[Any], token_ids: NDArray[np.int64] | None, position: int
+    ) -> Ranked:
+        self._reserve(len(probs))
+        powers: NDArray[np.float32] = _NO_POWERS
+        if self.noise_weight:
+            powers = self._power(position, len(probs)) if token_ids is None else self.powers_at(position, token_ids)
+        best, order = np.empty(self.num_children), np.empty(self.num_children, dtype=np.int64)
+        num = rank(probs, powers, float(self.sharpness), self._scratch, best, order)
+        places = order[:num]
+        return places if token_ids is None else token_ids[places], best[:num]
+
+    def _reserve(self, size: int) -> None:
+        if len(self._scratch) < size:
+            self._scratch = np.empty(size, dtype=np.float32)
 
     def powers_at(self, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """[K] what probabilities at these ids, ascending, are multiplied by. Nodes of one depth ask for one array of
