@@ -7,8 +7,9 @@ contexts, single tokens and drafts of any length share the forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -78,8 +79,9 @@ class PackedForward:
         offsets = cache.extents.offsets
         self.branches: dict[int, Branches] = {}
         self._rows: RowAttention | None = None
+        # Views of all layers, which machine code has no use for: made when they are asked for.
+        self._prepare: Callable[[], None] | None = partial(self._prepare_writing, requests, starts)
         if by_row:
-            self._prepare_writing(requests, starts)
             self._rows = RowAttention(cache, requests, starts, self.num_tokens)
             return
         segments = segments_of(requests, starts, shapes)
@@ -88,7 +90,6 @@ class PackedForward:
         }
         if rooms is not None and shapes.num_tokens is None:
             self.branches = dict(self._place_trees(trees, rooms))
-        self._prepare_writing(requests, starts)
         groups = grouped([segment for segment in segments if segment.slot not in self.branches], offsets)
         self._calls = [self._call(group) for group in groups]
         for slot, branches in self.branches.items():
@@ -252,12 +253,19 @@ class PackedForward:
         """A lean layer's `update` and `attend`; see `lean.Memory`."""
         if self._turning is None:
             self._turning = Turning.of(cos, sin)
+        if self._rows is not None:
+            turned = self._rows.turned(layer, joined, heads, self._turning)
+            if turned is not None:
+                return self._rows(layer, turned, scale, 0.0)
         query, key, value = split_heads(joined, heads, self._turning)
         self._write(layer, key, value)
         return self._attend(layer, query, scale, 0.0)
 
     def _write(self, layer: int, *states: torch.Tensor) -> None:
         """Keys and values [tokens, kv_heads, dim] each."""
+        if self._prepare is not None:
+            self._prepare()
+            self._prepare = None
         for places, own in zip(self._written[layer], states, strict=True):
             real = own[: self._num_written] if self._is_padded else own
             if self._sources is not None:

@@ -12,8 +12,9 @@ from draftproof.targets.base import ScoreRequest
 from draftproof.targets.native import compiled
 from draftproof.targets.native.attention import RowAttention
 from draftproof.targets.native.operations import NativeOperations
+from draftproof.targets.native.turning import fits, turn
 from draftproof.targets.norms import Norm
-from draftproof.targets.static.operations import TorchOperations
+from draftproof.targets.static.operations import Heads, TorchOperations, Turning, split_heads
 from draftproof.targets.streamed_linear import StreamedLinear
 
 needs_native = pytest.mark.skipif(
@@ -176,3 +177,21 @@ def exactly(
     own, weighed = (part[:, columns].repeat_interleave(groups, 0) for part in (keys, values))
     scores = torch.einsum("hd,hkd->hk", query.double(), own) * query.shape[1] ** -0.5
     return torch.einsum("hk,hkd->hd", scores.softmax(-1), weighed)
+
+
+def check_turning(heads: int, kv_heads: int, dim: int) -> None:
+    """PyTorch's bits, for any number of threads; of tokens that are written, keys and values in their columns, and
+    nothing elsewhere."""
+    given = Heads(heads, kv_heads, dim, None, None)
+    for num_tokens, num_written in ((1, 1), (7, 7), (70, 70), (9, 6), (2, 0)):
+        joined, angles = random(num_tokens, (heads + 2 * kv_heads) * dim), random(num_tokens, dim, seed=5).float() * 3
+        turning = Turning.of(angles.cos().bfloat16(), angles.sin().bfloat16())
+        assert fits(joined, given, turning)
+        query, key, value = split_heads(joined, given, turning)
+        keys, values = (torch.full((kv_heads, 200, dim), 7.0).bfloat16()[:, 50:150] for _ in range(2))
+        columns = torch.randperm(100, generator=torch.Generator().manual_seed(2))[:num_written]
+        assert torch.equal(turn(joined, given, turning, keys, values, columns), query)
+        for found, own in ((keys, key), (values, value)):
+            wanted = torch.full_like(found, 7.0)
+            wanted[:, columns] = own[:num_written].transpose(0, 1)
+            assert torch.equal(found, wanted)

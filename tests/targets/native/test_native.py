@@ -18,16 +18,17 @@ from draftproof.targets.fused import fuse_projections
 from draftproof.targets.half_linear import HalfLinear
 from draftproof.targets.hf import HFTarget
 from draftproof.targets.native import attention as row_attention
-from draftproof.targets.native import compiled
+from draftproof.targets.native import compiled, turning
 from draftproof.targets.native.attention import RowAttention
 from draftproof.targets.native.attention_ir import attention_ir
 from draftproof.targets.native.operations import NativeOperations
 from draftproof.targets.native.pointwise_ir import pointwise_ir
 from draftproof.targets.native.product_ir import product_ir
+from draftproof.targets.native.turning_ir import turning_ir
 from draftproof.targets.norms import Norm
 from draftproof.targets.products import pack_linears, product_kind
 from draftproof.targets.shapes import FixedShapes, RowShapes
-from draftproof.targets.static.operations import TorchOperations
+from draftproof.targets.static.operations import Heads, TorchOperations, Turning
 from draftproof.targets.streamed_linear import StreamedLinear
 from tests.targets.models import plain_logits, random_ids, score_one, tiny_model
 from tests.targets.native.checks import (
@@ -38,6 +39,7 @@ from tests.targets.native.checks import (
     check_norm,
     check_product,
     check_scores,
+    check_turning,
     needs_native,
     random,
 )
@@ -104,6 +106,45 @@ def test_weights_are_a_softmax() -> None:
 def test_what_lies_between_products(width: int) -> None:
     check_norm(width)
     check_gate(width)
+
+
+@needs_native
+@pytest.mark.parametrize("heads", [(9, 3, 64), (4, 4, 32), (2, 1, 128)])
+def test_heads_are_turned_and_written(heads: tuple[int, int, int]) -> None:
+    check_turning(*heads)
+
+
+@needs_native
+def test_what_is_not_turned_in_machine_code() -> None:
+    def angles(dim: int, dtype: torch.dtype = torch.bfloat16) -> Turning:
+        return Turning.of(torch.ones(2, dim, dtype=dtype), torch.ones(2, dim, dtype=dtype))
+
+    norm, plain = Norm(torch.ones(32).bfloat16(), 1e-5), Heads(2, 1, 32, None, None)
+    assert turning.fits(random(2, 128), plain, angles(32))
+    assert not turning.fits(random(2, 128).float(), plain, angles(32))
+    assert not turning.fits(random(2, 128), plain, angles(32, torch.float32))
+    assert not turning.fits(random(128, 2).T, plain, angles(32))
+    assert not turning.fits(random(2, 192), Heads(2, 1, 48, None, None), angles(48))
+    assert not turning.fits(random(2, 128), Heads(2, 1, 32, norm, norm), angles(32))
+
+
+@needs_native
+def test_a_forward_is_the_same_with_pytorchs_turning(monkeypatch) -> None:
+    """Chains, trees, several requests and padding: logits, and what later passes read of the cache."""
+
+    def logits() -> list[torch.Tensor]:
+        target = HFTarget(bf16_model(head_dim=32), num_slots=2, invariant=False)
+        found = target.score([ScoreRequest(0, (1, 2, 3, 4, 5)), ScoreRequest(1, (9, 8, 7))])
+        found += target.score([ScoreRequest(0, (4, 5, 6, 7), parents=(-1, 0, 0, 1))])
+        target.rewind(0, 6, (0, 2))
+        return [*found, *target.score([ScoreRequest(1, (3,)), ScoreRequest(0, (2, 2))])]
+
+    turned = []
+    monkeypatch.setattr(turning, "turn", lambda *given, turn=turning.turn: turned.append(1) or turn(*given))
+    ours = logits()
+    assert turned
+    monkeypatch.setattr(turning, "fits", lambda *_: False)
+    assert all(torch.equal(own, other) for own, other in zip(ours, logits(), strict=True))
 
 
 @needs_native
@@ -197,7 +238,24 @@ POINTWISE_FAULTS = {
 }  # fmt: skip
 
 
-FAULTS = {"product_ir": PRODUCT_FAULTS, "attention_ir": ATTENTION_FAULTS, "pointwise_ir": POINTWISE_FAULTS}
+TURNING_FAULTS = {
+    "no sum": ("fadd <16 x float> %low.first.again, %low.second", "fadd <16 x float> %low.second, %low.second"),
+    "a first product that isn't rounded": ("fadd <16 x float> %high.first.again", "fadd <16 x float> %high.first"),
+    "halves that aren't swapped": ("fmul <16 x float> %x.high, %low.sin", "fmul <16 x float> %x.low, %low.sin"),
+    "the first token's angles": ("%in.angles = mul i64 %token, %dim", "%in.angles = mul i64 0, %dim"),
+    "values that are turned": ("%is_value = icmp uge i64 %head, %turned", "%is_value = icmp ugt i64 %head, %turned"),
+    "one column for all": ("getelementptr i64, ptr %columns, i64 %token", "getelementptr i64, ptr %columns, i64 0"),
+    "padding that is written": ("%is_written = icmp ult i64 %token, %num_written",
+                                "%is_written = icmp ule i64 %token, %num_written"),
+    "one head's keys for all": ("%key.place = mul i64 %key, %by_key_head", "%key.place = mul i64 0, %by_key_head"),
+    "tokens that no thread has": ("%token.next = add i64 %token, %num_threads", "%token.next = add i64 %token, 3"),
+}  # fmt: skip
+FAULTS = {
+    "product_ir": PRODUCT_FAULTS,
+    "attention_ir": ATTENTION_FAULTS,
+    "pointwise_ir": POINTWISE_FAULTS,
+    "turning_ir": TURNING_FAULTS,
+}
 
 
 @pytest.fixture
@@ -212,6 +270,7 @@ def clear() -> None:
     compiled.product.cache_clear()
     compiled.attention.cache_clear()
     compiled.pointwise.cache_clear()
+    compiled.turning.cache_clear()
 
 
 @needs_native
@@ -221,6 +280,7 @@ def test_faults_in_the_machine_code_show(monkeypatch, two_threads, kind: str, na
         "product_ir": (product_ir, (288,), check_products),
         "attention_ir": (attention_ir, (3, 3, 64), check_attentions),
         "pointwise_ir": (pointwise_ir, (), check_pointwise),
+        "turning_ir": (turning_ir, (), partial(check_turning, 9, 3, 64)),
     }[kind]
     assert FAULTS[kind][name][0] in text(*sizes)
     monkeypatch.setattr(compiled, kind, partial(_changed, text, FAULTS[kind][name]))
@@ -250,6 +310,7 @@ def test_both_compile_for_any_processor_that_has_the_instructions(heads: tuple[i
     assert "vdpbf16ps" in assembled(attention_ir(*heads))
     assert "vdpbf16ps" in assembled(product_ir(heads[2]))
     assert "vcvtneps2bf16" in assembled(pointwise_ir())
+    assert "vcvtneps2bf16" in assembled(turning_ir())
 
 
 def assembled(text: str) -> str:

@@ -19,9 +19,11 @@ from draftproof.errors import ModelError
 from draftproof.targets.base import ScoreRequest
 from draftproof.targets.cache import SlotCache
 from draftproof.targets.layers import Layers
+from draftproof.targets.native import turning
 from draftproof.targets.native.attention_ir import tokens_of_block
 from draftproof.targets.native.compiled import attention, available
 from draftproof.targets.native.text import LANES
+from draftproof.targets.static.operations import Heads, Turning
 
 LOG2_E: Final = 1.0 / log(2.0)
 
@@ -59,11 +61,28 @@ class RowAttention:
         self._num_threads = torch.get_num_threads()
         self._blocks: dict[int, Blocks] = {}
         self._scratch: torch.Tensor | None = None
+        self._columns: torch.Tensor | None = None
         self._places = {
             layer: (group.keys, group.values, index)
             for group in cache.groups
             for index, layer in enumerate(group.layers)
         }
+
+    def turned(self, layer: int, joined: torch.Tensor, heads: Heads, angles: Turning) -> torch.Tensor | None:
+        """Queries [tokens, heads, dim] of a layer's joined projection, and its keys and values in the cache; None, and
+        nothing done, where that isn't for `turning.py`."""
+        keys, values, index = self._places[layer]
+        if keys.dtype != torch.bfloat16 or len(joined) != self._num_tokens or not turning.fits(joined, heads, angles):
+            return None
+        if self._columns is None:
+            self._columns = torch.tensor(
+                [
+                    offset + start + place
+                    for offset, start, request in zip(self._offsets, self._starts, self._requests, strict=True)
+                    for place in range(len(request.token_ids))
+                ]
+            )
+        return turning.turn(joined, heads, angles, keys[index], values[index], self._columns)
 
     def __call__(self, layer: int, query: torch.Tensor, scale: float | None, dropout: float) -> torch.Tensor:
         """query [tokens, heads, dim] to [tokens, heads · dim]; the layer's keys and values have been written."""

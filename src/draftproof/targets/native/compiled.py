@@ -19,6 +19,7 @@ from draftproof.targets.native.pointwise_ir import GATE, NORM, pointwise_ir
 from draftproof.targets.native.product_ir import GIVEN as PRODUCT
 from draftproof.targets.native.product_ir import product_ir
 from draftproof.targets.native.text import Fields
+from draftproof.targets.native.turning_ir import TURN, turning_ir
 
 FLAGS: Final = {"avx512f", "avx512bw", "avx512vl", "avx512_bf16"}
 CALLS: Final = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -45,6 +46,7 @@ def available() -> bool:
         product(2)
         attention(1, 1, 16)
         pointwise()
+        turning()
     except RuntimeError as error:
         warnings.warn(
             f"narrow forwards go on with PyTorch's kernels, since LLVM refuses: {error}", RuntimeWarning, stacklevel=2
@@ -69,6 +71,12 @@ def attention(kv_heads: int, groups: int, dim: int) -> Function:
 def pointwise() -> dict[str, Function]:
     """`add_norm` and `gate` of pointwise_ir.py. Raises RuntimeError where LLVM refuses."""
     return _compiled(pointwise_ir(), add_norm=NORM, gate=GATE)
+
+
+@cache
+def turning() -> Function:
+    """`turn` of turning_ir.py. Raises RuntimeError where LLVM refuses."""
+    return _compiled(turning_ir(), turn=TURN)["turn"]
 
 
 def _compiled(text: str, **functions: Fields) -> dict[str, Function]:
