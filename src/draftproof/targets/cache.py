@@ -174,11 +174,16 @@ class SlotCache(Cache):
 
     def gather(self, slot: int, start: int, path: Sequence[int]) -> None:
         """Move the slot's entries start + path[i] to start + i, in every layer."""
+        num_there = next((place for place, entry in enumerate(path) if entry != place), len(path))
+        path = path[num_there:]
+        if not path:
+            return
         start += self.extents.offsets[slot]
         for group in self.groups:
             index = torch.tensor(path, device=group.shape.device) + start
+            to = start + num_there
             for buffer in (group.keys, group.values):
-                buffer[:, :, start : start + len(path)] = buffer.index_select(2, index)
+                buffer[:, :, to : to + len(path)] = buffer.index_select(2, index)
 
     def fill_random(self, length: int, generator: torch.Generator) -> None:
         """`length` random entries in every slot, the same for all slots (for self-checks)."""
