@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from draftproof.drafters.tree.compiling import compiling
 from draftproof.drafters.tree.scores import NoiseScores
 from draftproof.noise import KeyedNoise
 from draftproof.philox import MASK
@@ -30,11 +31,12 @@ def growing() -> Any:
     size, rank, length = 4, 2, 2
     ids, rows = np.arange(size), np.zeros((size, rank), dtype=np.float32)
     try:
-        grow(
-            np.zeros((2, size), dtype=np.float32), ids, rows, rows, 1.0, 1.0, length, 1.0, (0.0, 0, 0, 0, 0), 2, 2, 2,
-            np.zeros(2), np.zeros(2), ids, np.full(size, 1 / size, dtype=np.float32),
-            np.zeros(size + 1, dtype=np.int32), np.zeros((2, length, rank), dtype=np.float32),
-        )  # fmt: skip
+        with compiling("the growth of trees"):
+            grow(
+                np.zeros((2, size), dtype=np.float32), ids, rows, rows, 1.0, 1.0, length, 1.0, (0.0, 0, 0, 0, 0),
+                2, 2, 2, np.zeros(2), np.zeros(2), ids, np.full(size, 1 / size, dtype=np.float32),
+                np.zeros(size + 1, dtype=np.int32), np.zeros((2, length, rank), dtype=np.float32),
+            )  # fmt: skip
     except Exception as error:  # whatever a release of numba raises where it can't compile it
         warnings.warn(f"trees are grown in rounds, since numba refuses: {error}", RuntimeWarning, stacklevel=2)
         return None

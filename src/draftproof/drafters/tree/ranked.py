@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from draftproof.drafters.tree.compiling import compiling
+
 
 @cache
 def ranking() -> Any:
@@ -21,7 +23,8 @@ def ranking() -> Any:
         return None
     probs, numbers = np.full(2, 0.5, dtype=np.float32), np.zeros(2)
     try:
-        rank(probs, probs, 1.0, probs.copy(), numbers, np.zeros(2, dtype=np.int64))
+        with compiling("the ranking of children"):
+            rank(probs, probs, 1.0, probs.copy(), numbers, np.zeros(2, dtype=np.int64))
     except Exception as error:  # whatever a release of numba raises where it can't compile it
         warnings.warn(f"children are ranked by NumPy, since numba refuses: {error}", RuntimeWarning, stacklevel=2)
         return None
