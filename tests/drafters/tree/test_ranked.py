@@ -58,14 +58,14 @@ def test_a_ranking_that_skips_too_much_shows(monkeypatch) -> None:
     """The mutant takes a block's first value for its largest."""
     from draftproof.drafters.tree import ranked_code
 
-    best_of_many = ranked_code.best_of_many.py_func.__globals__
-    monkeypatch.setitem(best_of_many, "largest_in", lambda values: values[0])
+    names = ranked_code.best_of.py_func.__globals__
+    monkeypatch.setitem(names, "largest_in", lambda values: values[0])
     values, best, order = np.full(256, 1e-6), np.zeros(2), np.zeros(2, dtype=np.int64)
     values[[5, 100, 200]] = 0.2, 0.3, 0.4
-    ranked_code.best_of_many.py_func(values, 256, best, order)
+    ranked_code.best_of.py_func(values, 256, best, order)
     assert order.tolist() != [200, 100]
     monkeypatch.undo()
-    assert ranked_code.best_of_many(values, 256, best, order) == 2 and order.tolist() == [200, 100]
+    assert ranked_code.best_of(values, 256, best, order) == 2 and order.tolist() == [200, 100]
 
 
 @needs_numba

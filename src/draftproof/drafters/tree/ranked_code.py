@@ -27,21 +27,34 @@ def compiled(**options: Any) -> Any:
     return decorate
 
 
+@compiled(fastmath=REASSOCIATED)
+def largest_in(values):  # type: ignore[no-untyped-def]
+    """The largest of values [K], 1 or more, in vectors."""
+    most = values[0]
+    for index in range(1, len(values)):
+        most = max(most, values[index])
+    return most
+
+
 @compiled()
 def best_of(values, count, best, order):  # type: ignore[no-untyped-def]
     """The largest of the first `count` values above 0 into best [K], their places into order [K], the largest first;
-    returns how many there are."""
+    returns how many there are. Of BLOCK values in which none is large enough it looks at the largest alone."""
     num_best = 0
-    for index in range(count):
-        value = values[index]
-        if value <= 0.0 or (num_best == len(best) and value <= best[num_best - 1]):
+    for begin in range(0, count, BLOCK):
+        stop = min(begin + BLOCK, count)
+        if num_best == len(best) and largest_in(values[begin:stop]) <= best[num_best - 1]:
             continue
-        at = num_best if num_best < len(best) else len(best) - 1
-        while at > 0 and best[at - 1] < value:
-            best[at], order[at] = best[at - 1], order[at - 1]
-            at -= 1
-        best[at], order[at] = value, index
-        num_best = min(num_best + 1, len(best))
+        for index in range(begin, stop):
+            value = values[index]
+            if value <= 0.0 or (num_best == len(best) and value <= best[num_best - 1]):
+                continue
+            at = num_best if num_best < len(best) else len(best) - 1
+            while at > 0 and best[at - 1] < value:
+                best[at], order[at] = best[at - 1], order[at - 1]
+                at -= 1
+            best[at], order[at] = value, index
+            num_best = min(num_best + 1, len(best))
     return num_best
 
 
@@ -61,36 +74,6 @@ def to_log_shares(best, num_best, total, sharpness):  # type: ignore[no-untyped-
 
 
 @compiled(fastmath=REASSOCIATED)
-def largest_in(values):  # type: ignore[no-untyped-def]
-    """The largest of values [K], 1 or more, in vectors."""
-    most = values[0]
-    for index in range(1, len(values)):
-        most = max(most, values[index])
-    return most
-
-
-@compiled()
-def best_of_many(values, count, best, order):  # type: ignore[no-untyped-def]
-    """As `best_of`; of BLOCK values in which none is large enough it looks at the largest alone."""
-    num_best = 0
-    for begin in range(0, count, BLOCK):
-        stop = min(begin + BLOCK, count)
-        if num_best == len(best) and largest_in(values[begin:stop]) <= best[num_best - 1]:
-            continue
-        for index in range(begin, stop):
-            value = values[index]
-            if value <= 0.0 or (num_best == len(best) and value <= best[num_best - 1]):
-                continue
-            at = num_best if num_best < len(best) else len(best) - 1
-            while at > 0 and best[at - 1] < value:
-                best[at], order[at] = best[at - 1], order[at - 1]
-                at -= 1
-            best[at], order[at] = value, index
-            num_best = min(num_best + 1, len(best))
-    return num_best
-
-
-@compiled(fastmath=REASSOCIATED)
 def rank(probs, powers, sharpness, values, best, order):  # type: ignore[no-untyped-def]
     """Of probs [K] times powers [K] ([0]: times nothing), the largest into best [C] as log shares, their places into
     order [C]; returns how many there are. values [K]: scratch."""
@@ -103,6 +86,6 @@ def rank(probs, powers, sharpness, values, best, order):  # type: ignore[no-unty
         for place in range(len(probs)):
             values[place] = probs[place]
             total += values[place]
-    num_best = best_of_many(values, len(probs), best, order)
+    num_best = best_of(values, len(probs), best, order)
     to_log_shares(best, num_best, total, sharpness)
     return num_best
