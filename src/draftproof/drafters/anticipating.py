@@ -32,6 +32,7 @@ PRIOR_PASSES: Final = 12.0
 ENGINE_FORGETTING: Final = 0.99
 RATIO_FORGETTING: Final = 0.97
 TOGETHER: Final = 8
+"""Passes of a request alone whose drafts go by the same prices."""
 RATE_PRIOR: Final = 15.0
 """The engine's rate counts as this many of a request's own plain passes."""
 

@@ -53,7 +53,7 @@ class TableSource:
             for tree, num in zip(trees, num_new, strict=True)
         ]
 
-    def grown(self, request, law, scores, max_depth, least, discounts):
+    def grown(self, request, law, scores, bounds):
         return None
 
     def went_down(self, slot, depth): ...

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Draft, Law, Sparse
 from draftproof.drafters.base import DraftRequest
@@ -25,7 +24,7 @@ from draftproof.drafters.learned.short_lists import Bias, ShortLists
 from draftproof.drafters.learned.turn import Turn
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores
-from draftproof.drafters.tree.source import DrafterSource, Grown
+from draftproof.drafters.tree.source import Bounds, DrafterSource, Grown
 
 if TYPE_CHECKING:
     from draftproof.drafters.learned.block_drafter import BlockDrafter
@@ -133,21 +132,13 @@ class BlockSource(DrafterSource["BlockDrafter"]):
                 found[index][place] = law
         return found
 
-    def grown(
-        self,
-        request: DraftRequest,
-        law: Law,
-        scores: NoiseScores,
-        max_depth: int,
-        least: NDArray[np.float64],
-        discounts: NDArray[np.float64],
-    ) -> Grown | None:
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, bounds: Bounds) -> Grown | None:
         """Where there are lists, and numba."""
         block, grow = self._blocks[request.slot], growing()
         noise = None if grow is None else noise_of(scores, len(request.context_ids))
         if block.lists is None or noise is None or not isinstance(law, Sparse):
             return None
-        return Grown(*block.lists.grown(grow, noise, scores, max_depth, least, discounts, law))
+        return Grown(*block.lists.grown(grow, noise, scores, bounds, law))
 
     def went_down(self, slot: int, depth: int) -> None:
         """So many slots were of use."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from draftproof.core import Law, Sparse
 from draftproof.drafters.learned.markov import MarkovHead
 from draftproof.drafters.tree.scores import NoiseScores, largest
+from draftproof.drafters.tree.source import Bounds
 
 LENGTH: Final = 128
 """Tokens of a list."""
@@ -122,19 +123,12 @@ class ShortLists:
         return [Sparse(kept.ids, row) for row in weights / totals]
 
     def grown(
-        self,
-        grow: Any,
-        noise: Any,
-        scores: NoiseScores,
-        max_depth: int,
-        least: NDArray[np.float64],
-        discounts: NDArray[np.float64],
-        root: Sparse,
+        self, grow: Any, noise: Any, scores: NoiseScores, bounds: Bounds, root: Sparse
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """As grown_code.py's `grow`, up to a node for each of `least`. root: what `root` has given."""
+        """As grown_code.py's `grow`, up to a node for each of `bounds.least`. root: what `root` has given."""
         found: tuple[NDArray[np.int64], NDArray[np.float64]] = grow(
             self._logits, self._ids, *self._bias.host, 1.0 / self._temperature, REACH,
-            LENGTH, float(scores.sharpness), noise, scores.num_children, len(least), max_depth, least, discounts,
+            LENGTH, float(scores.sharpness), noise, scores.num_children, len(bounds.least), *bounds,
             root.token_ids, root.probs, *self._bias.scratch(len(self._logits)),
         )  # fmt: skip
         return found

@@ -33,7 +33,7 @@ from draftproof.drafters.tree.discounts import MOST_DEPTHS, NONE, Discounts
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.scores import NoiseScores, Ranked, log_shares_of
 from draftproof.drafters.tree.settings import Shares, at_temperature_one, may_look
-from draftproof.drafters.tree.source import LawSource
+from draftproof.drafters.tree.source import Bounds, LawSource
 from draftproof.drafters.tree.survival import NUM_CHILDREN, Offspring, Survival
 from draftproof.drafters.tree.tuning import FixedShares, SharesPolicy
 from draftproof.drafters.tree.worth import Worth
@@ -163,8 +163,8 @@ class TreeDrafter:
         least = np.full(request.num_tokens, builder.min_log_weight)
         if anticipating is not None:
             least = np.maximum(self._least_worth(request.slot, anticipating, request.num_tokens), least)
-        max_depth = request.deepest(builder.max_depth)
-        found = self.source.grown(request, law, self._scores[request.slot], max_depth, least, self._discounts_of(tree))
+        bounds = Bounds(request.deepest(builder.max_depth), least, self._discounts_of(tree))
+        found = self.source.grown(request, law, self._scores[request.slot], bounds)
         if found is None:
             return False
         tree.take(law, *found)

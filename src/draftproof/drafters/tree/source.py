@@ -22,6 +22,15 @@ Look = Callable[[int, int, NDArray[np.int64]], NDArray[np.float32] | None]
 """By slot, position and token ids [D]: what the tree multiplies their probabilities by to rank them, or None."""
 
 
+class Bounds(NamedTuple):
+    """Of a tree that is grown at once. max_depth: tokens of a path. least: [most nodes] the log weights that the first,
+    second, … node need to be in it. discounts: [MOST_DEPTHS] added to the log shares of each depth."""
+
+    max_depth: int
+    least: NDArray[np.float64]
+    discounts: NDArray[np.float64]
+
+
 class Grown(NamedTuple):
     """A whole tree's candidates, the heaviest first: token ids, parents and depths [3, n], log weights [n]."""
 
@@ -65,19 +74,10 @@ class LawSource(Asked, Protocol):
         """For each tree the laws after the last `num_new[i]` nodes of its trunk; None: nothing can follow there."""
         ...
 
-    def grown(
-        self,
-        request: DraftRequest,
-        law: Law,
-        scores: NoiseScores,
-        max_depth: int,
-        least: NDArray[np.float64],
-        discounts: NDArray[np.float64],
-    ) -> Grown | None:
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, bounds: Bounds) -> Grown | None:
         """The best tree, the heaviest node first, where the source grows it sooner than in rounds; else None.
 
-        law: that after the context, as `root_laws` has given it. least: [most nodes] the log weights that the first,
-        second, … node need to be in it. discounts: [MOST_DEPTHS] added to the log shares of each depth.
+        law: that after the context, as `root_laws` has given it.
         """
         ...
 
@@ -113,15 +113,7 @@ class DrafterSource(Generic[Drafting]):
         """The drafter's."""
         return self.drafter.proposes_without_confidence
 
-    def grown(
-        self,
-        request: DraftRequest,
-        law: Law,
-        scores: NoiseScores,
-        max_depth: int,
-        least: NDArray[np.float64],
-        discounts: NDArray[np.float64],
-    ) -> Grown | None:
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, bounds: Bounds) -> Grown | None:
         """In rounds."""
         return None
 

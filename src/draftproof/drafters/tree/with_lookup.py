@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from draftproof.core import ROOT, Law, PointMass, Sparse, Verdict
 from draftproof.drafters.automaton import Place
@@ -27,7 +26,7 @@ from draftproof.drafters.suffix import SuffixDrafter
 from draftproof.drafters.tree.growing import Growing
 from draftproof.drafters.tree.lookup_sources import law_of_counts
 from draftproof.drafters.tree.scores import NoiseScores
-from draftproof.drafters.tree.source import Grown, LawSource, Look
+from draftproof.drafters.tree.source import Bounds, Grown, LawSource, Look
 
 FIRST_WEIGHT: Final = 0.3
 """Of a class of matches that hasn't been seen yet,"""
@@ -70,15 +69,7 @@ class WithLookup:
     def look(self, look: Look | None) -> None:
         self.source.look = look
 
-    def grown(
-        self,
-        request: DraftRequest,
-        law: Law,
-        scores: NoiseScores,
-        max_depth: int,
-        least: NDArray[np.float64],
-        discounts: NDArray[np.float64],
-    ) -> Grown | None:
+    def grown(self, request: DraftRequest, law: Law, scores: NoiseScores, bounds: Bounds) -> Grown | None:
         """In rounds."""
         return None
 
